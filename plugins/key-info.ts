@@ -18,32 +18,42 @@ export default definePlugin({
   summary: 'Answers GET /api/v1/key-info, and GET /api/v1/key-info/usage by day and model.',
   on: ['GET /api/v1/key-info', 'GET /api/v1/key-info/usage'],
   needs: ['key'],
-  setup(_options, { config, keys, ledger, now }) {
+  options: {
+    type: 'object',
+    additionalProperties: false,
+    properties: {
+      quotas: {
+        type: 'string',
+        enum: ['own', 'all'],
+        default: 'own',
+        description:
+          "What customers see of the accounts' quotas: their own share, and whether they are used up; or `all`, which is what all customers together have used.",
+      },
+    },
+  },
+  setup(options, { config, keys, ledger, now }) {
     /**
-     * Returns the quotas of the upstream accounts that the key's requests use, added up by their windows, each with the
-     * key's share if some of them are shared fairly.
+     * Returns the quotas of the upstream accounts that the key's requests use, added up by their windows. Amounts of
+     * quotas in cost are shown to no customer.
      */
     async function accountQuotas(type: KeyType, key: string): Promise<object> {
       const quotas = type.upstreams
         .flatMap(({ accounts }) => accounts)
         .flatMap(account => account.quotas.map(quota => ({ account: account.name, quota })))
-      const sums = new Map<string, { all: Use; share?: Use; resetsAt: number }>()
+      const sums = new Map<string, Sum>()
       for (const { account, quota } of quotas) {
         const { used, resetsAt } = await ledger.quotaUsed(account, quota, now())
         const name = memberOf(quota)
-        const sum = sums.get(name) ?? { all: { limit: 0n, used: 0n }, resetsAt }
-        add(sum.all, { limit: quota.amount, used })
+        const sum = sums.get(name) ?? { resetsAt, isUsedUp: true }
+        sums.set(name, sum)
+        sum.resetsAt = Math.min(sum.resetsAt, resetsAt)
+        sum.isUsedUp &&= used >= quota.amount
+        if (quota.unit === 'cost') continue
+        if (options.quotas === 'all') add((sum.all ??= { limit: 0n, used: 0n }), { limit: quota.amount, used })
         if (quota.fairShare)
           add((sum.share ??= { limit: 0n, used: 0n }), await ledger.quotaShare(account, quota, key, now()))
-        sum.resetsAt = Math.min(sum.resetsAt, resetsAt)
-        sums.set(name, sum)
       }
-      return Object.fromEntries(
-        [...sums].map(([name, { all, share, resetsAt }]) => [
-          name,
-          { ...shown(all, resetsAt), ...(share && { share: shown(share, resetsAt) }) },
-        ]),
-      )
+      return Object.fromEntries([...sums].map(([name, sum]) => [name, shown(sum)]))
     }
 
     return {
@@ -79,14 +89,31 @@ interface Use {
   used: bigint
 }
 
+/** Quotas of one kind of window. `share` has those that are shared fairly. */
+interface Sum {
+  all?: Use
+  share?: Use
+  resetsAt: number
+  isUsedUp: boolean
+}
+
 function add(sum: Use, { limit, used }: Use): void {
   sum.limit += limit
   // A key that was lent something has used more than its share, which takes nothing from its share of another account.
   sum.used += used < limit ? used : limit
 }
 
-function shown({ limit, used }: Use, resetsAt: number): object {
-  return { limit: credits(limit), used: credits(used), remaining: credits(limit - used), reset_at: isoTime(resetsAt) }
+function shown({ all, share, resetsAt, isUsedUp }: Sum): object {
+  return {
+    ...(all && amounts(all)),
+    ...(share && { share: amounts(share) }),
+    used_up: isUsedUp,
+    reset_at: isoTime(resetsAt),
+  }
+}
+
+function amounts({ limit, used }: Use): object {
+  return { limit: credits(limit), used: credits(used), remaining: credits(limit - used) }
 }
 
 const MEMBERS = { day: 'daily_quota', week: 'weekly_quota', month: 'monthly_quota' } as const

@@ -1,5 +1,4 @@
 import {
-  type Account,
   type Hold,
   floorOf,
   metering,
@@ -82,11 +81,12 @@ export default definePlugin({
         const isNew = runningHold.lastFailed !== failed
         const used = isNew ? usedBy(x) : []
         const upstream = host.config.upstreams.get(failed.upstream)
-        if (isNew && upstream) runningHold.lostCost += costOf(x, used, upstream) ?? 0n
+        const cost = isNew && upstream ? costOf(x, used, upstream) : undefined
+        runningHold.lostCost += cost ?? 0n
         runningHold.lastFailed = failed
         runningHold.quotaHolds = []
-        holder.endQuotas(quotaHolds, used)
-        const holds = await heldFor(x, x.route.account)
+        holder.endQuotas(quotaHolds, used, cost)
+        const holds = await heldFor(x)
         if (!holds) return false
         runningHold.quotaHolds = holds
         runningHold.terms = termsOf(x)
@@ -131,7 +131,8 @@ export default definePlugin({
         const { keyHold, quotaHolds } = x.runningHold
         holder.end(keyHold, { charge: result.charge, kind, notes, attempt })
         // The upstream account pays for every attempt: its quota ignores retries, and counts what a failed attempt reports.
-        holder.endQuotas(quotaHolds, result.billed ? result.parts : usedBy(x), notes)
+        const used = result.billed ? result.parts : usedBy(x)
+        holder.endQuotas(quotaHolds, used, costOf(x, used, x.route.upstream), notes)
         if (result.quarantined) quarantine(x, host)
         else if (result.billed && result.source === 'upstream')
           metering.learn(x, charged, result.usage, host.meter, host.now())
@@ -140,17 +141,17 @@ export default definePlugin({
     }
 
     /** Holds on the quotas of another account than the first. Undefined if it cannot be asked. */
-    async function heldFor(x: Metered, account: Account): Promise<readonly Hold[] | undefined> {
-      const { runningHold, key } = x
+    async function heldFor(x: Exchange & Metered): Promise<readonly Hold[] | undefined> {
+      const { runningHold } = x
       const { request } = runningHold.keyHold
-      const answer = await holder.holdQuotas(request, account, key.id).catch((cause: unknown) => {
+      const answer = await holder.holdQuotas(request, x).catch((cause: unknown) => {
         host.log.warn({ exchange: x.id, err: cause }, 'the quotas of an account cannot be held, so it is not asked')
         return undefined
       })
       if (answer?.kind !== 'held') return undefined
       if (!runningHold.settled) return answer.holds
       // The store answered so late that the exchange has ended.
-      holder.endQuotas(answer.holds, [])
+      holder.endQuotas(answer.holds, [], 0n)
       return undefined
     }
   },

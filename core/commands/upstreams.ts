@@ -31,7 +31,10 @@ export async function listAccounts(environment: Environment, config: Config, opt
 }
 
 function inWords({ account, health, requests, failures, quotas, last_failure, last_failure_at }: AccountView): string {
-  const used = quotas.map(each => `${each.used} of ${each.credits} credits per ${each.window} until ${each.resets_at}`)
+  const used = quotas.map(
+    each =>
+      `${each.used} of ${each.credits} credits${each.unit === 'cost' ? ' of cost' : ''} per ${each.window} until ${each.resets_at}`,
+  )
   const last = last_failure === null ? [] : [`last failure ${last_failure_at}: ${inOneLine(last_failure)}`]
   const rest = [`${requests} requests, ${failures} failed`, ...used, ...last].join('; ')
   return `${account.padEnd(20)}  ${health.padEnd(24)}  ${rest}`

@@ -32,6 +32,8 @@ export interface Quota {
   readonly name: string
   /** Nano-credits. */
   readonly amount: bigint
+  /** Whether it counts what customers are charged, or what the upstream charges the operator. */
+  readonly unit: 'credits' | 'cost'
   /** Windows of a calendar, or the last so many milliseconds. */
   readonly window: CalendarWindow | { readonly rollingMs: number }
   /** Whether one key is kept from using it up. */

@@ -135,6 +135,24 @@ export function unsentCosts(
   })
 }
 
+/** Returns the models without a cost that accounts with a quota in cost serve, with the places of the accounts. */
+export function uncosted(
+  upstreams: Iterable<Upstream>,
+  keyTypes: readonly KeyType[],
+): { upstream: string; account: number; model: string }[] {
+  const models = keyTypes.flatMap(type => [...type.models.values()])
+  return [...upstreams].flatMap(upstream =>
+    upstream.accounts.flatMap(({ quotas, models: served }, account) => {
+      if (quotas.every(({ unit }) => unit === 'credits') || upstream.cost.has('*')) return []
+      const sent = models
+        .filter(({ upstreams, sends }) => upstreams.includes(upstream) && served?.has(sends) !== false)
+        .map(({ sends }) => sends)
+      const missing = [...new Set(sent)].filter(model => !upstream.cost.has(model))
+      return missing.map(model => ({ upstream: upstream.name, account, model }))
+    }),
+  )
+}
+
 /** Number of input tokens above which some providers charge more. */
 const LONG_INPUT = 200_000
 

@@ -7,6 +7,8 @@ import { duration } from './units.ts'
 
 /** A quota as the file has it. */
 export interface RawQuota {
+  readonly credits?: number
+  readonly cost?: number
   readonly per: string
   readonly anchor?: string
   readonly zone?: string
@@ -24,13 +26,19 @@ export function quotasFromFile(raw: unknown, path: Path, reader: SectionReader):
   const quotas = list.map((quota, index) => quotaFromFile(quota, isList ? [...path, index] : path, reader))
   quotas.forEach(({ name }, index) => {
     if (quotas.findIndex(quota => quota.name === name) < index)
-      reader.add([...path, index], 'two quotas have the same window', 'remove one of them')
+      reader.add([...path, index], 'two quotas have the same window and unit', 'remove one of them')
   })
   return quotas
 }
 
-function quotaFromFile({ per, anchor, zone, fairShare }: RawQuota, path: Path, reader: SectionReader): Quota {
-  const amount = reader.amount([...path, 'credits'])
+function quotaFromFile(raw: RawQuota, path: Path, reader: SectionReader): Quota {
+  const { per, anchor, zone, fairShare } = raw
+  const unit = raw.cost === undefined ? 'credits' : 'cost'
+  if ((raw.credits === undefined) === (raw.cost === undefined))
+    reader.add(path, 'expected either credits or cost', '{ credits: 500, per: week } or { cost: 50, per: week }')
+  const amount = raw[unit] === undefined ? 0n : reader.amount([...path, unit])
+  // A quota in credits is named by its window alone.
+  const named = (window: string): string => (unit === 'cost' ? `cost-${window}` : window)
   const calendar = CALENDAR.find(word => word === per)
   if (!calendar) {
     for (const [member, value] of Object.entries({ anchor, zone }))
@@ -40,7 +48,7 @@ function quotaFromFile({ per, anchor, zone, fairShare }: RawQuota, path: Path, r
           `a rolling window has no ${member}`,
           'set per to day, week or month, or remove it',
         )
-    return { name: per, amount, window: { rollingMs: duration(per) }, fairShare }
+    return { name: named(per), amount, unit, window: { rollingMs: duration(per) }, fairShare }
   }
   if (zone !== undefined && !IANAZone.isValidZone(zone))
     reader.add([...path, 'zone'], `there is no time zone "${zone}"`, 'use a name such as Europe/Berlin')
@@ -49,7 +57,7 @@ function quotaFromFile({ per, anchor, zone, fairShare }: RawQuota, path: Path, r
   const fits = on === '' || (calendar === 'week' ? weekday > 0 : calendar === 'month' && weekday === 0)
   if (!fits)
     reader.add([...path, 'anchor'], `"${anchor}" is no beginning of a ${calendar}`, `write ${ANCHORS[calendar]}`)
-  const name = [per, anchor?.replace(' ', '-'), zone].filter(part => part !== undefined).join('@')
+  const name = named([per, anchor?.replace(' ', '-'), zone].filter(part => part !== undefined).join('@'))
   const day = calendar === 'month' && on !== '' ? Number(on) : 1
   const window = {
     per: calendar,
@@ -59,7 +67,7 @@ function quotaFromFile({ per, anchor, zone, fairShare }: RawQuota, path: Path, r
     hour: Number(hour),
     minute: Number(minute),
   }
-  return { name, amount, window, fairShare }
+  return { name, amount, unit, window, fairShare }
 }
 
 const ANCHORS = { day: "'00:00'", week: "'Mon 00:00'", month: "'1 00:00'" } as const

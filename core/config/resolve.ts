@@ -4,7 +4,7 @@ import type { Config, KeyType, Limits, Upstream } from './config.ts'
 import { limits } from './limits.ts'
 import { isDecodable, parseAddress, type Address } from './store-address.ts'
 import type { Problem, Source } from './locate.ts'
-import { priceFromFile, unsentCosts, untiered } from './prices.ts'
+import { priceFromFile, uncosted, unsentCosts, untiered } from './prices.ts'
 import type { RawConfig } from './schema.ts'
 import { duration, size } from './units.ts'
 import type { Env } from './yaml.ts'
@@ -45,6 +45,7 @@ export class Resolver {
     const keyTypeReader = new KeyTypeReader(prices, reader)
     const keyTypes = mapValues(raw.keyTypes, (type, name) => keyTypeReader.read(type, name, upstreams))
     keyTypeReader.reportMissingPrices()
+    this.#checkCosts(upstreams, keyTypes)
     this.#warn(upstreams, keyTypes)
     return {
       file: this.#file,
@@ -101,6 +102,16 @@ export class Resolver {
         'key',
       )
     }
+  }
+
+  /** Reports models of accounts with a quota in cost whose cost is unknown. */
+  #checkCosts(upstreams: ReadonlyMap<string, Upstream>, keyTypes: ReadonlyMap<string, KeyType>): void {
+    for (const { upstream, account, model } of uncosted(upstreams.values(), [...keyTypes.values()]))
+      this.#reader.add(
+        ['upstreams', upstream, 'accounts', account, 'quota'],
+        `a quota in cost needs the cost of every model, and "${model}" has none`,
+        `add it to upstreams.${upstream}.cost, or '*' for all others`,
+      )
   }
 
   #limits(raw: RawConfig['limits']): Limits {

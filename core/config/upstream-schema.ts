@@ -7,9 +7,14 @@ import { DURATION, TOKENS_MAX } from './units.ts'
 /** The members of a quota. */
 const QUOTA_SHAPE = {
   additionalProperties: false,
-  required: ['credits', 'per'],
+  required: ['per'],
   properties: {
-    credits: { type: 'number', exclusiveMinimum: 0, description: 'Credits at the prices of this file.' },
+    credits: { type: 'number', exclusiveMinimum: 0, description: 'Credits that customers are charged.' },
+    cost: {
+      type: 'number',
+      exclusiveMinimum: 0,
+      description: 'Credits that the upstream charges you, at the prices of its `cost`; in place of `credits`.',
+    },
     per: {
       type: 'string',
       pattern: '^(?:day|week|month|[1-9]\\d{0,4}[mhd])$',
@@ -96,7 +101,7 @@ const ACCOUNT = {
       ...QUOTA_SHAPE,
       expected: 'a quota such as { credits: 500, per: week }, or a list of them',
       description:
-        'Maximum spending of this account, shared by all keys that use it; several for several windows. When it is reached, the next account serves.',
+        'Maximum spending of this account, in `credits` or in `cost`, shared by all keys that use it; several for several windows. When it is reached, the next account serves.',
     },
   },
 } as const

@@ -230,7 +230,7 @@ export function roundOfBlock(block: Json | undefined, index: unknown): SeenRound
   const name = type === 'mcp_tool_use' ? 'mcp' : (text(block?.['name']) ?? '')
   const isCall = type === 'mcp_tool_use' || type === 'server_tool_use'
   const isResult = type.endsWith('_tool_result')
-  if ((!isCall && !isResult) || /^tool_search/.test(isCall ? name : type)) return undefined
+  if ((!isCall && !isResult) || (isCall ? name : type).startsWith('tool_search')) return undefined
   const id = text(block?.[isCall ? 'id' : 'tool_use_id']) ?? `block ${indexOf(index)}`
   return { kind: kindOf(isCall ? name : type), id, ...(isResult && resultBytes(block?.['content'])) }
 }

@@ -1,7 +1,15 @@
 /** Holds: what an exchange asks of the ledger, the answers, and how a hold ends. */
 import type { Quota } from '../config/config.ts'
 import type { Indexed } from '../lib/swap-list.ts'
+import { MAX_AMOUNT, NANO } from '../money/credits.ts'
 import type { Notes } from '../records/entry.ts'
+
+/** Returns an amount at the key's prices in the unit of a hold, rounded up. @param rate as in `HoldRequest` */
+export function scaled(nano: bigint, rate: bigint | undefined): bigint {
+  if (rate === undefined) return nano
+  const amount = (nano * rate + NANO - 1n) / NANO
+  return amount > MAX_AMOUNT ? MAX_AMOUNT : amount
+}
 
 /** The answer to a hold request. */
 export type HoldAnswer =
@@ -25,6 +33,8 @@ export interface HoldRequest extends HoldName {
   readonly concurrency?: number | undefined
   /** For an upstream account: its allocation per window. */
   readonly quota?: Quota | undefined
+  /** For a quota in cost: what the request costs for each nano-credit that it is charged, in nano-units. */
+  readonly rate?: bigint | undefined
   /** For a quota that is shared fairly: the key whose share is used. */
   readonly sharer?: string | undefined
   /** Stored with the hold, for the entry that is written if the gateway dies. */
@@ -68,6 +78,13 @@ export class Hold implements HoldName, Indexed {
 
   get account(): string {
     return this.request.account
+  }
+
+  /** The held amount at the key's prices. */
+  get covers(): bigint {
+    const { rate } = this.request
+    if (rate === undefined) return this.amount
+    return rate === 0n ? MAX_AMOUNT : (this.amount * NANO) / rate
   }
 
   get id(): string {

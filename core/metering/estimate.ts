@@ -2,7 +2,6 @@
 import type { Body } from '../formats/body.ts'
 import type { Exchange, Model } from '../exchange/exchange.ts'
 import type { CountedUsage, Failure } from '../formats/index.ts'
-import type { SeenRound } from '../formats/terms.ts'
 import { SAFE_BYTES_PER_TOKEN } from './documents.ts'
 import type { Weight, Weights } from './input.ts'
 import { fitted, inputTokens, NO_USAGE, plus, type Usage } from '../money/usage.ts'
@@ -114,8 +113,10 @@ export function observed(x: Billable, terms: Terms): Usage {
 /** Returns the input that a pass reads now: the input of the request, and the results of tools. */
 export function inputOfPass(x: Billable, terms: Terms): number {
   const base = inputTokens(withReported(x, terms, knownInput(x, terms), 0))
-  const isOwn = ({ kind }: SeenRound): boolean => kind !== 'advisor'
-  return x.tally.rounds.filter(isOwn).reduce((sum, round) => sum + resultTokens(round, terms, SAFE_BYTES_PER_TOKEN), base)
+  return x.tally.rounds.reduce(
+    (sum, round) => sum + (round.kind === 'advisor' ? 0 : resultTokens(round, terms, SAFE_BYTES_PER_TOKEN)),
+    base,
+  )
 }
 
 /**
@@ -274,9 +275,7 @@ function mostInput(x: Billable, terms: Terms): number {
 
 /** Reduces the implausible part of a report to the plausible maximum, but not below the estimate. */
 export function bounded(reported: Usage, estimate: Usage, x: Billable, terms: Terms): Usage {
-  const output = plausibleOutput(reported, x, terms)
-    ? reported.output
-    : Math.max(estimate.output, mostOutput(x, terms))
+  const output = plausibleOutput(reported, x, terms) ? reported.output : Math.max(estimate.output, mostOutput(x, terms))
   const reasoning = Math.min(reported.reasoning, output)
   const reportedInput = inputTokens(reported)
   // The excess is taken from the largest counters first.

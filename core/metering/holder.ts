@@ -1,18 +1,18 @@
 /** The holds of a request: on its key's account, and on the quotas of the upstream account that it asks. */
-import type { Account, KeyType } from '../config/config.ts'
+import type { KeyType, Quota } from '../config/config.ts'
 import { afterWait, GatewayError } from '../errors.ts'
 import type { Exchange, With } from '../exchange/exchange.ts'
-import type { End, Hold, HoldAnswer, HoldRequest } from '../ledger/hold.ts'
+import { type End, type Hold, type HoldAnswer, type HoldRequest, scaled } from '../ledger/hold.ts'
 import type { Keys } from '../ledger/keys.ts'
 import type { Ledger } from '../ledger/ledger.ts'
 import { quotaAccount } from '../ledger/quota-windows.ts'
 import { formatCredits } from '../money/credits.ts'
-import { chargeAll } from '../money/price.ts'
+import { chargeAll, greatestFactor } from '../money/price.ts'
 import type { Notes } from '../records/entry.ts'
 import type { Bill } from './bill.ts'
 import type { MeterState } from './meter-state.ts'
 
-type Known = Exchange & With<'key' | 'route'>
+type Known = Exchange & With<'key' | 'model' | 'route'>
 
 /** What the holder needs of a gateway. */
 interface Host {
@@ -80,7 +80,7 @@ export class Holder {
           ofShare ||= quotas.ofShare
         }
         if (!(await x.route.next())) throw isBusy ? quotaBusy() : usedUp(resetsAt, ofShare, now())
-        quotas = await this.holdQuotas(own, x.route.account, x.key.id)
+        quotas = await this.holdQuotas(own, x)
       }
       return [answer.hold, quotas.holds]
     } catch (thrown) {
@@ -91,10 +91,7 @@ export class Holder {
 
   /** Asks for all holds in one call to the store. */
   async #holdAtOnce(own: HoldRequest, x: Known, secret: string): Promise<Answer> {
-    const [key, quotas] = await Promise.allSettled([
-      this.#holdOwn(own, secret),
-      this.holdQuotas(own, x.route.account, x.key.id),
-    ])
+    const [key, quotas] = await Promise.allSettled([this.#holdOwn(own, secret), this.holdQuotas(own, x)])
     if (key.status === 'fulfilled' && quotas.status === 'fulfilled' && key.value.kind === 'held')
       return { ...key.value, quotas: quotas.value }
     if (quotas.status === 'fulfilled' && quotas.value.kind === 'held')
@@ -110,7 +107,7 @@ export class Holder {
     const key = await this.#holdOwn(own, secret)
     if (key.kind !== 'held') return key
     try {
-      return { ...key, quotas: await this.holdQuotas(own, x.route.account, x.key.id) }
+      return { ...key, quotas: await this.holdQuotas(own, x) }
     } catch (thrown) {
       this.#giveBack([key.hold], GatewayError.from(thrown))
       throw thrown
@@ -118,35 +115,18 @@ export class Holder {
   }
 
   /**
-   * Requests holds on all quotas of an account. If one of them is used up, the others are given back.
+   * Requests holds on all quotas of the account that is asked. If one of them is used up, the others are given back.
    * @param own the request for the hold on the key's account, which says how much
-   * @param sharer the key whose share is used, if they are shared fairly
    * @throws GatewayError unavailable
    */
-  async holdQuotas(
-    { id, amount, least, notes, floor }: HoldRequest,
-    { name, quotas }: Account,
-    sharer: string,
-  ): Promise<QuotaHolds> {
-    if (quotas.length === 0) return NO_QUOTAS
-    const answers = await Promise.allSettled(
-      quotas.map(quota =>
-        this.#host.ledger.hold({
-          id,
-          amount,
-          least,
-          notes,
-          floor,
-          account: quotaAccount(name, quota),
-          version: '',
-          quota,
-          sharer: quota.fairShare ? sharer : undefined,
-        }),
-      ),
-    )
+  async holdQuotas(own: HoldRequest, x: Pick<Known, 'key' | 'model' | 'route'>): Promise<QuotaHolds> {
+    const { account } = x.route
+    if (account.quotas.length === 0) return NO_QUOTAS
+    const requests = account.quotas.map(quota => quotaRequest(own, quota, x))
+    const answers = await Promise.allSettled(requests.map(request => this.#host.ledger.hold(request)))
     const given = answers.flatMap(answer => (answer.status === 'fulfilled' ? [answer.value] : []))
     const holds = given.flatMap(answer => (answer.kind === 'held' ? [answer.hold] : []))
-    if (holds.length === quotas.length) return { kind: 'held', holds }
+    if (holds.length === requests.length) return { kind: 'held', holds }
     this.#giveBack(holds, new GatewayError('quota_exhausted'))
     const failed = answers.find(answer => answer.status === 'rejected')
     if (failed) throw failed.reason
@@ -163,13 +143,17 @@ export class Holder {
   /**
    * Ends the holds on the quotas of an account.
    * @param used what its attempt has used
+   * @param cost what that costs the operator, in nano-credits, if known
    * @param notes those of a failed attempt if left out
    */
-  endQuotas(holds: readonly Hold[], used: Bill['parts'], notes?: Notes): void {
-    const charge = chargeAll(used)
-    const kind = charge === 0n ? 'void' : 'settle'
-    for (const hold of holds)
+  endQuotas(holds: readonly Hold[], used: Bill['parts'], cost: bigint | undefined, notes?: Notes): void {
+    const price = chargeAll(used)
+    for (const hold of holds) {
+      const { rate } = hold.request
+      const charge = rate === undefined ? price : (cost ?? scaled(price, rate))
+      const kind = charge === 0n ? 'void' : 'settle'
       this.#host.ledger.settle(hold, { charge, kind, notes: notes ?? { ...hold.request.notes, status: 'failed' } })
+    }
   }
 
   /** Ends the hold of a request on its key's account, and calls the next request that waits for its place. */
@@ -195,6 +179,38 @@ export class Holder {
       const notes: Notes = { ...hold.request.notes, status: 'failed', httpStatus: error.status, errorCode: error.code }
       this.end(hold, { charge: 0n, kind: 'void', notes })
     }
+  }
+}
+
+/** Returns the request for a hold on a quota. @param own the one on the key's account, at its prices */
+function quotaRequest(
+  own: HoldRequest,
+  quota: Quota,
+  { key, model, route }: Pick<Known, 'key' | 'model' | 'route'>,
+): HoldRequest {
+  const { id, amount, least, notes, floor } = own
+  const request = {
+    id,
+    notes,
+    account: quotaAccount(route.account.name, quota),
+    version: '',
+    quota,
+    sharer: quota.fairShare ? key.id : undefined,
+  }
+  if (quota.unit === 'credits') return { ...request, amount, least, floor }
+  const { sends, price } = model.entry
+  // The file has a cost for each model of an account with such a quota.
+  const cost = route.upstream.cost.get(sends) ?? route.upstream.cost.get('*') ?? price
+  const rate = greatestFactor(cost, price)
+  return {
+    ...request,
+    rate,
+    amount: scaled(amount, rate),
+    least: scaled(least, rate),
+    floor: () => {
+      const { charge, notes } = floor()
+      return { charge: scaled(charge, rate), notes }
+    },
   }
 }
 

@@ -81,17 +81,17 @@ class Line {
     this.waiting.push(waiter)
     let passesOn = false
     try {
-      while (!isOver) {
+      for (;;) {
+        if (isOver) return BUSY
         const turn = await new Promise<Turn>(resolve => (waiter.call = resolve))
         waiter.call = undefined
-        if (turn === 'over') break
+        if (turn === 'over') return BUSY
         const answer = gone.aborted ? BUSY : await this.ask(request)
         if (answer.kind === 'busy' && !gone.aborted) continue
         // A request without a place leaves it to the next one. After a look, there may be more places.
         passesOn = turn === 'look' || answer.kind !== 'held'
         return answer
       }
-      return BUSY
     } finally {
       clearTimeout(patience)
       clearInterval(looking)

@@ -3,7 +3,7 @@ import { billFor } from './bill.ts'
 import { outputRateOf, runningCharge } from './charge.ts'
 import { beyond, type Billable, cancelUsage, growsByClock, outputLimit } from './estimate.ts'
 import type { Attempt } from '../exchange/exchange.ts'
-import type { Hold } from '../ledger/hold.ts'
+import { type Hold, scaled } from '../ledger/hold.ts'
 import { SAFE_BYTES_PER_TOKEN } from './documents.ts'
 import type { Ledger } from '../ledger/ledger.ts'
 import type { Indexed } from '../lib/swap-list.ts'
@@ -68,10 +68,10 @@ export class RunningHold implements Indexed {
     return this.keyHold.request.notes
   }
 
-  /** Held nano-credits. */
+  /** Held nano-credits, at the key's prices. */
   get amount(): bigint {
     let least = this.keyHold.amount
-    for (const { amount } of this.quotaHolds) if (amount < least) least = amount
+    for (const { covers } of this.quotaHolds) if (covers < least) least = covers
     return least
   }
 
@@ -131,7 +131,9 @@ export class RunningHold implements Indexed {
 
   async #extend(x: HeldReply, wanted: bigint): Promise<void> {
     const before = this.amount
-    const alive = await Promise.all(this.holds.map(hold => this.#ledger.extend(hold, wanted))).catch(() => undefined)
+    const alive = await Promise.all(
+      this.holds.map(hold => this.#ledger.extend(hold, scaled(wanted, hold.request.rate))),
+    ).catch(() => undefined)
     this.#extending = undefined
     // While the store is unavailable, a stream continues. Its cost will be settled.
     if (!alive) this.#checkAtBytes = x.delivered + (this.#aheadTokens * SAFE_BYTES_PER_TOKEN) / 4

@@ -100,6 +100,9 @@ export interface Tier extends Rates {
 
 const PER = 1_000_000n
 
+/** The rates that requests are held for. Input is held as if none of it came from a cache. */
+const HELD_RATES = RATE_NAMES.filter(name => name !== 'cacheRead')
+
 /** Names by which providers report that nothing special applied. */
 const STANDARD: ReadonlySet<string> = new Set([
   'default',
@@ -230,6 +233,21 @@ export function factorsOf(price: Price, conditions: Conditions): bigint[] {
     const value = conditions[name]
     return value === undefined ? [] : (price.factors[name]?.get(value) ?? [])
   })
+}
+
+/**
+ * Returns the greatest factor between two prices, over the rates and fees that a request is held for, in nano-units:
+ * `NANO` stands for 1. Rates that are zero in the second price do not count.
+ */
+export function greatestFactor(price: Price, of: Price): bigint {
+  const levels = [0, ...[...(price.tiers ?? []), ...(of.tiers ?? [])].map(({ above }) => above + 1)]
+  const rates = levels.flatMap(level => {
+    const [ours, theirs] = [ratesAt(price, level), ratesAt(of, level)]
+    return HELD_RATES.map(name => [ours[name], theirs[name]] as const)
+  })
+  const pairs = [...rates, ...CALL_NAMES.map(name => [price.calls[name], of.calls[name]] as const)]
+  const factors = pairs.map(([one = 0n, other = 0n]) => (other === 0n ? 0n : (one * NANO + other - 1n) / other))
+  return factors.reduce((most, factor) => (factor > most ? factor : most), 0n)
 }
 
 function feesOf({ calls: fees }: Price, calls: Calls = {}): bigint {

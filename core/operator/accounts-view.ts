@@ -1,5 +1,5 @@
 /** The accounts of the upstreams as operators see them: health, quotas and counts. */
-import type { Account, Config, Upstream } from '../config/config.ts'
+import type { Account, Config, Quota, Upstream } from '../config/config.ts'
 import type { Ledger } from '../ledger/ledger.ts'
 import { isoTime } from '../metering/account-views.ts'
 import { formatCredits } from '../money/credits.ts'
@@ -10,6 +10,8 @@ import type { PoolSharing } from '../pool/sharing.ts'
 /** A quota of an account. Amounts are exact decimals. */
 export interface QuotaView {
   readonly window: string
+  /** Whether it counts what customers are charged, or what the upstream charges. */
+  readonly unit: Quota['unit']
   readonly credits: string
   readonly used: string
   readonly resets_at: string | null
@@ -47,7 +49,8 @@ export async function accountsView(
     const quotas = account.quotas.map(async quota => {
       const { used, resetsAt } = await ledger.quotaUsed(account.name, quota, now)
       const [limit, spent] = [formatCredits(quota.amount), formatCredits(used)]
-      return { window: quota.name, credits: limit, used: spent, resets_at: isoTime(resetsAt) }
+      const window = quota.name.replace(/^cost-/, '')
+      return { window, unit: quota.unit, credits: limit, used: spent, resets_at: isoTime(resetsAt) }
     })
     return {
       account: account.name,

@@ -170,7 +170,7 @@ export const KEY_DAY = shape('KeyDay', {
   models: { type: 'array', items: shape('ModelUsage', { model: TEXT, ...MODEL_SUMS }) },
 })
 
-const QUOTA = shape('Quota', { window: TEXT, credits: AMOUNT, used: AMOUNT, resets_at: TIME })
+const QUOTA = shape('Quota', { window: TEXT, unit: TEXT, credits: AMOUNT, used: AMOUNT, resets_at: TIME })
 /** An account of an upstream. */
 export const ACCOUNT = shape('Account', {
   account: TEXT,

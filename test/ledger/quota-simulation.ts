@@ -61,6 +61,7 @@ export class QuotaSimulation {
       name: `${seed}`,
       amount: BigInt(amount),
       window: isRolling ? { rollingMs } : calendar,
+      unit: 'credits',
       fairShare: isFair,
     }
     this.#account = quotaAccount('u/1', this.#quota)

@@ -85,7 +85,7 @@ async function scene(t: Test, quota: Quota): Promise<Scene> {
 }
 
 t.test('a quota of a calendar is granted anew in the next window, less what is held', async t => {
-  const quota = { name: 'day', amount: 100n, window: CALENDAR, fairShare: false }
+  const quota = { name: 'day', amount: 100n, window: CALENDAR, unit: 'credits' as const, fairShare: false }
   const { ledger, hold, charge, used } = await scene(t, quota)
   await charge(60n)
   t.equal(await used(), 60n)
@@ -106,7 +106,7 @@ t.test('a quota of a calendar is granted anew in the next window, less what is h
 })
 
 t.test('what was used in a rolling window comes back when it is over', async t => {
-  const quota = { name: '6s', amount: 100n, window: { rollingMs: 6000 }, fairShare: false }
+  const quota = { name: '6s', amount: 100n, window: { rollingMs: 6000 }, unit: 'credits' as const, fairShare: false }
   const { ledger, hold, charge, used } = await scene(t, quota)
   await charge(60n)
   await charge(30n)
@@ -155,7 +155,13 @@ async function shiftShares(ledger: Ledger, quota: Quota, ms: number): Promise<vo
 
 t.test('one key cannot use up a quota that is shared fairly', async t => {
   // A window of a million hours, so that nothing of it passes during the test.
-  const quota = { name: '1000000h', amount: 1200n, window: { rollingMs: 3_600_000_000_000 }, fairShare: true }
+  const quota = {
+    name: '1000000h',
+    amount: 1200n,
+    window: { rollingMs: 3_600_000_000_000 },
+    unit: 'credits' as const,
+    fairShare: true,
+  }
   const { ledger, hold, charge, share } = await scene(t, quota)
   t.equal(await share('a'), '0 of 600', 'a share is kept for a key that has not asked')
 
@@ -187,7 +193,7 @@ t.test('one key cannot use up a quota that is shared fairly', async t => {
 })
 
 t.test('what a calendar window keeps for others is lent as the window passes', async t => {
-  const quota = { name: 'day', amount: 3_000_000_000n, window: CALENDAR, fairShare: true }
+  const quota = { name: 'day', amount: 3_000_000_000n, window: CALENDAR, unit: 'credits' as const, fairShare: true }
   const { ledger, hold, charge, share } = await scene(t, quota)
   await charge(1n, 'b')
   const { from, until: ends } = windowAt(CALENDAR, Date.now())
@@ -213,7 +219,7 @@ t.test('what a calendar window keeps for others is lent as the window passes', a
 })
 
 t.test('what is charged after the end of a window counts in the next one, for the quota and for the share', async t => {
-  const quota = { name: 'day', amount: 1000n, window: CALENDAR, fairShare: true }
+  const quota = { name: 'day', amount: 1000n, window: CALENDAR, unit: 'credits' as const, fairShare: true }
   const { ledger, hold, charge, share } = await scene(t, quota)
   const running = await hold(100n, 100n, 'a')
   // The next day begins, and another key is the first to ask.
@@ -232,7 +238,7 @@ t.test('what is charged after the end of a window counts in the next one, for th
 })
 
 t.test('keys that asked long ago have no share any more', async t => {
-  const quota = { name: 'day', amount: 1000n, window: CALENDAR, fairShare: true }
+  const quota = { name: 'day', amount: 1000n, window: CALENDAR, unit: 'credits' as const, fairShare: true }
   const { ledger, charge, share } = await scene(t, quota)
   for (let nth = 0; nth < 8; nth++) await charge(1n, `old_${nth}`)
   t.equal(await share('new'), '0 of 100')
@@ -241,7 +247,13 @@ t.test('keys that asked long ago have no share any more', async t => {
 })
 
 t.test('of more than a hundred keys, what they leave is known', async t => {
-  const quota = { name: '1000000h', amount: 1_000_000n, window: { rollingMs: 3_600_000_000_000 }, fairShare: true }
+  const quota = {
+    name: '1000000h',
+    amount: 1_000_000n,
+    window: { rollingMs: 3_600_000_000_000 },
+    unit: 'credits' as const,
+    fairShare: true,
+  }
   const { hold, charge, share } = await scene(t, quota)
   for (let nth = 0; nth < 199; nth++) await charge(1n, `key_${nth}`)
   t.equal(await share('greedy'), '0 of 4975')
@@ -258,7 +270,13 @@ t.test('of more than a hundred keys, what they leave is known', async t => {
 
 t.test('a refusal by a rolling quota says when enough of it comes back', async t => {
   const hours = 3_600_000
-  const quota = { name: '60h', amount: 100n, window: { rollingMs: 60 * hours }, fairShare: false }
+  const quota = {
+    name: '60h',
+    amount: 100n,
+    window: { rollingMs: 60 * hours },
+    unit: 'credits' as const,
+    fairShare: false,
+  }
   const { ledger, hold, charge } = await scene(t, quota)
   await charge(70n)
   // 20 hours pass.

@@ -1,12 +1,12 @@
 import t from 'tap'
 import keyInfo from '../../plugins/key-info.ts'
-import type { Config, KeyType } from '../../core/config/config.ts'
+import type { Config, KeyType, Quota } from '../../core/config/config.ts'
 import type { Reply } from '../../core/plugin.ts'
 import { NANO } from '../../core/money/credits.ts'
 import { drive } from '../drive.ts'
 import { at, config, hostWith, keyOf, NO_SUMMARY, NOW } from './facts.ts'
 
-async function ask(type: string, fairShare = false): Promise<any> {
+async function ask(type: string, changes?: Partial<Quota>, options = {}): Promise<any> {
   const ledger = {
     balance: () => Promise.resolve({ granted: 10n * NANO, balance: 9n * NANO, held: 0n, settled: NANO }),
     summary: () => Promise.resolve(NO_SUMMARY),
@@ -14,10 +14,11 @@ async function ask(type: string, fairShare = false): Promise<any> {
     quotaUsed: () => Promise.resolve({ used: 20n * NANO, resetsAt: NOW }),
   }
   const { given } = await drive(keyInfo, {
+    options,
     exchange: at('/api/v1/key-info'),
     facts: { key: keyOf(type) },
     host: hostWith({
-      config: fairShare ? sharing() : config,
+      config: changes ? withQuotas(changes) : config,
       ledger,
       keys: { record: () => Promise.resolve({ name: 'test', label: 'sk-...abcd', createdAt: NOW }) },
     }),
@@ -25,14 +26,14 @@ async function ask(type: string, fairShare = false): Promise<any> {
   return JSON.parse(String((given as Reply).body))
 }
 
-/** The configuration, with quotas that are shared fairly. */
-function sharing(): Config {
+/** The configuration, with other quotas. */
+function withQuotas(changes: Partial<Quota>): Config {
   const editor = config.keyTypes.get('editor') as KeyType
   const upstreams = editor.upstreams.map(upstream => ({
     ...upstream,
     accounts: upstream.accounts.map(account => ({
       ...account,
-      quotas: account.quotas.map(quota => ({ ...quota, fairShare: true })),
+      quotas: account.quotas.map(quota => ({ ...quota, ...changes })),
     })),
   }))
   return { ...config, keyTypes: new Map([['editor', { ...editor, upstreams }]]) }
@@ -45,14 +46,25 @@ t.test('a key sees its id, label, balance, models and usage, and never its secre
   t.notOk('weekly_quota' in info)
 })
 
-t.test('a key of an upstream with a quota sees the rest of the quota', async t => {
-  t.match((await ask('editor')).weekly_quota, { limit: 500, used: 20, remaining: 480, reset_at: /^2030/ })
+const RESET_AT = new Date(NOW).toISOString()
+
+t.test('a key sees whether a quota is used up, and not its size', async t => {
+  t.same((await ask('editor')).weekly_quota, { used_up: false, reset_at: RESET_AT })
+  const [small] = [await ask('editor', { amount: 20n * NANO })]
+  t.same(small.weekly_quota, { used_up: true, reset_at: RESET_AT })
 })
 
-t.test('a key sees its share of a quota that is shared fairly', async t => {
-  const info = await ask('editor', true)
-  t.match(info.weekly_quota, {
-    limit: 500,
-    share: { limit: 250, used: 250, remaining: 0, reset_at: /^2030/ },
-  })
+t.test('a key sees its own share of a quota that is shared fairly', async t => {
+  const info = await ask('editor', { fairShare: true })
+  const share = { limit: 250, used: 250, remaining: 0 }
+  t.same(info.weekly_quota, { share, used_up: false, reset_at: RESET_AT })
+})
+
+t.test('with quotas: all, a key sees what all customers have used, except of a quota in cost', async t => {
+  const all = { quotas: 'all' }
+  const whole = { limit: 500, used: 20, remaining: 480 }
+  t.match((await ask('editor', {}, all)).weekly_quota, whole)
+  t.match((await ask('editor', { fairShare: true }, all)).weekly_quota, { ...whole, share: { limit: 250 } })
+  const cost = await ask('editor', { fairShare: true, unit: 'cost' }, all)
+  t.same(cost.weekly_quota, { used_up: false, reset_at: RESET_AT })
 })

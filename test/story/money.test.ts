@@ -329,7 +329,7 @@ t.test('the weekly quota of the editor account applies to all its keys together'
   upstream.script = (_received, res) => json(res, reply({ prompt_tokens: 100, completion_tokens: 100 }))
   const g = await startGateway(t, {
     upstream: upstream.url,
-    edit: file => file.set('upstreams.editor.accounts.0.quota.credits', 0.0035),
+    edit: file => file.set('upstreams.editor.accounts.0.quota.credits', 0.0035).stage('key-info', { quotas: 'all' }),
   })
   const [one, other] = [await g.key('editor'), await g.key('editor')]
   const body = { ...BODY, model: 'acme/famB-4.6' }

@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import type { ServerResponse } from 'node:http'
 import t, { type Test } from 'tap'
-import type { Account, Upstream } from '../../core/config/config.ts'
+import type { Account, Quota, Upstream } from '../../core/config/config.ts'
 import { findServer } from '../../core/store/managed.ts'
 import { recordsEnv, startGateway, type TestGateway, until, upstreamEnv } from '../gateway.ts'
 import { type Edit, GatewayFile } from '../gateway-file.ts'
@@ -213,7 +213,7 @@ t.test('a failed attempt counts into the quota and the cost of its account, not 
   for (const name of ['famC/main', 'spare/one']) {
     const used = await g.gateway.ledger.quotaUsed(
       name,
-      { name: 'day', amount: 10n ** 9n, window: DAY, fairShare: false },
+      { name: 'day', amount: 10n ** 9n, window: DAY, unit: 'credits' as const, fairShare: false },
       Date.now(),
     )
     t.equal(used.used, once, name)
@@ -536,8 +536,8 @@ t.test('an account serves while all of its quotas have something left', async t 
   t.equal((await g.call(CHAT, { key, body })).status, 200)
   await g.settled(key)
   t.match((await g.call('/api/v1/key-info', { key })).json, {
-    monthly_quota: { limit: 1 },
-    quota_of_5h: { limit: 0.005 },
+    monthly_quota: { used_up: false },
+    quota_of_5h: { used_up: false },
   })
   const longer = { ...BODY, max_tokens: 1000 }
   for (let nth = 0; nth < 3; nth++) t.equal((await g.call(CHAT, { key, body: longer })).status, 200)
@@ -547,6 +547,39 @@ t.test('an account serves while all of its quotas have something left', async t 
   const [account] = config.upstreams.get('famC')?.accounts ?? []
   const used = await Promise.all(account?.quotas.map(quota => ledger.quotaUsed('famC/main', quota, Date.now())) ?? [])
   t.equal(used[0]?.used, used[1]?.used, 'each of them counts every charge, and nothing is held')
+})
+
+t.test('a quota in cost counts what the upstream charges: as it reports, or at the prices of its cost', async t => {
+  const cost = { input: 1.5, output: 5, tiers: [] }
+  for (const dollar of [undefined, 2]) {
+    const { g, first, spare } = await scene(t, file =>
+      file
+        .set('prices.bought', cost)
+        .setAll('upstreams.famC', { cost: { '*': 'bought' }, ...(dollar !== undefined && { dollar }) })
+        .set('upstreams.famC.accounts', [
+          { name: 'main', key: 'main-secret-0123456789', quota: { cost: 0.01, per: 'week' } },
+        ]),
+    )
+    // At the prices of the key, 100 tokens of each cost 0.0018 credits. At those of the upstream, 0.00065.
+    const usage = { prompt_tokens: 100, completion_tokens: 100, ...(dollar !== undefined && { cost: 0.001 }) }
+    first.script = (_received, res) => json(res, { ...REPLY, usage })
+    const key = await g.key('famC')
+    const served = async (): Promise<number> => {
+      const before = first.requests.length
+      t.equal((await g.call(CHAT, { key, body: { ...BODY, max_tokens: 100 } })).status, 200)
+      await g.settled(key)
+      return first.requests.length - before
+    }
+    let count = 0
+    while ((await served()) === 1) count++
+    // The last one is held for in full, at the greatest factor between both prices.
+    t.equal(count, dollar ? 5 : 15)
+    t.equal(spare.requests.length, 1)
+    const [account] = g.gateway.config.upstreams.get('famC')?.accounts ?? []
+    const [quota] = account?.quotas ?? []
+    const { used } = await g.gateway.ledger.quotaUsed('famC/main', quota as Quota, Date.now())
+    t.equal(used, BigInt(count) * (dollar ? 2_000_000n : 650_000n))
+  }
 })
 
 t.test('a key from a file is read again when the file changes, and brings its account back', async t => {
@@ -599,7 +632,7 @@ t.test('two gateways share the quotas of an account, and every credit is account
   t.ok(history.every(entry => entry.charge === charge && entry.kind === 'settle'))
   const used = await one.gateway.ledger.quotaUsed(
     'famC/main',
-    { name: 'day', amount: 10n ** 9n, window: DAY, fairShare: false },
+    { name: 'day', amount: 10n ** 9n, window: DAY, unit: 'credits' as const, fairShare: false },
     Date.now(),
   )
   t.equal(used.used, charge * BigInt(first.requests.length))

@@ -14,7 +14,7 @@ export function quotaLine(account, quota) {
     h(
       'div',
       { class: 'row apart' },
-      h('span', {}, `${account}: quota per ${quota.window}`),
+      h('span', {}, `${account}: quota ${quota.unit === 'cost' ? 'in cost ' : ''}per ${quota.window}`),
       h('span', {}, `${amount(quota.used)} of ${amount(quota.credits)} credits used`),
     ),
     meter(part, { label: `${Math.round(100 * part)} % used` }),

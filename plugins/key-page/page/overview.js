@@ -174,11 +174,13 @@ const QUOTAS = { daily_quota: 'per day', weekly_quota: 'per week', monthly_quota
 function limits(info) {
   const quotas = Object.entries(info)
     .filter(([name]) => QUOTAS[name] || name.startsWith('quota_of_'))
-    .map(([name, quota]) => [
-      QUOTAS[name] ?? `in ${name.slice('quota_of_'.length)}`,
-      quota.share ?? quota,
-      Boolean(quota.share),
-    ])
+    .map(([name, quota]) => ({
+      window: QUOTAS[name] ?? `in ${name.slice('quota_of_'.length)}`,
+      own: quota.share,
+      shown: quota.share ?? (quota.limit === undefined ? undefined : quota),
+      usedUp: quota.used_up,
+      resetAt: quota.reset_at,
+    }))
   return h(
     'section',
     { class: 'card' },
@@ -186,7 +188,7 @@ function limits(info) {
     h(
       'ul',
       { class: 'stack' },
-      quotas.map(([window, quota, own]) =>
+      quotas.map(({ window, own, shown, usedUp, resetAt }) =>
         h(
           'li',
           {},
@@ -194,10 +196,9 @@ function limits(info) {
             'div',
             { class: 'row apart' },
             h('span', {}, own ? `Your share ${window}` : `All customers together ${window}`),
-            h('strong', {}, `${amount(quota.remaining)} of ${amount(quota.limit)} left`),
+            h('strong', {}, left(shown, usedUp)),
           ),
-          quota.reset_at &&
-            h('p', { class: 'muted' }, `resets ${distance(quota.reset_at)}, on ${time(quota.reset_at)} UTC`),
+          resetAt && h('p', { class: 'muted' }, `resets ${distance(resetAt)}, on ${time(resetAt)} UTC`),
         ),
       ),
       info.rate_limits.map(({ window, limit }) =>
@@ -218,6 +219,12 @@ function limits(info) {
         h('li', { class: 'muted' }, 'This key has no limits by day or week; only its credits count.'),
     ),
   )
+}
+
+/** What is left of a quota. @param {any} quota undefined if its size is not shown @param {boolean} usedUp */
+function left(quota, usedUp) {
+  if (quota) return `${amount(quota.remaining)} of ${amount(quota.limit)} left`
+  return usedUp ? 'used up' : 'not used up'
 }
 
 /** How long a request took. @param {any} entry */
