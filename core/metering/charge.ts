@@ -21,7 +21,16 @@ import {
   windowOf,
 } from './estimate.ts'
 import { CALLS_MAX, callsHeld, type HeldCalls, mostBelieved } from './extras.ts'
-import { adviceAsked, adviceOf, asCancelled, billed, dearestCharge, dearestOutput, images, outputRate } from './pricing.ts'
+import {
+  adviceAsked,
+  adviceOf,
+  asCancelled,
+  billed,
+  dearestCharge,
+  dearestOutput,
+  images,
+  outputRate,
+} from './pricing.ts'
 import { largestRound, mayHaveBegun, resultOf, withRounds } from './tool-rounds.ts'
 
 /**
@@ -60,7 +69,8 @@ export function heldCalls(x: Pick<Billable, 'body' | 'format'>, terms: Terms, mo
     all.sort((a, b) => b.tokens - a.tokens)
     // One limit for all tools together.
     const sum = all.reduce((sum, { count }) => sum + count, 0)
-    let left = x.format.callLimit === 'all tools' ? Math.max(...all.map(({ count }) => count)) : Math.min(sum, CALLS_MAX)
+    let left =
+      x.format.callLimit === 'all tools' ? Math.max(...all.map(({ count }) => count)) : Math.min(sum, CALLS_MAX)
     return all.flatMap(({ tokens, count }) => {
       const some = Math.min(count, left)
       left -= some
@@ -115,10 +125,17 @@ export function runningCharge(x: Billable, terms: Terms, ahead = 0, isCallAhead 
   const further = isCallAhead && x.format.reportsCalls && !mayHaveBegun(x) ? largestRound(terms) : []
   const usage = cancelUsage(x, terms, further)
   const most = x.model.entry.reasoningInLimit ? outputLimit(x) : Infinity
-  const parts = cancelParts({ ...usage, output: Math.max(usage.output, Math.min(usage.output + ahead, most)) }, x, terms)
+  const parts = cancelParts(
+    { ...usage, output: Math.max(usage.output, Math.min(usage.output + ahead, most)) },
+    x,
+    terms,
+  )
   if (further.length === 0) return chargeAll(parts)
   const fees = terms.extras.tools.map(({ kind }) => (kind === 'advisor' ? 0n : (x.model.entry.price.calls[kind] ?? 0n)))
-  return chargeAll([...parts, ...adviceOf(inputOfPass(x, terms), 1, terms)]) + fees.reduce((most, fee) => (fee > most ? fee : most), 0n)
+  return (
+    chargeAll([...parts, ...adviceOf(inputOfPass(x, terms), 1, terms)]) +
+    fees.reduce((most, fee) => (fee > most ? fee : most), 0n)
+  )
 }
 
 /** Returns what a reply has reported as used, as far as it is plausible, whatever became of the reply. */
@@ -147,7 +164,11 @@ export function cancelParts(usage: Usage, x: Billable, terms: Terms): readonly B
   const own = billed(usage, x.model.entry, x.tally, asCancelled(x, terms), undefined)
   const { advisors, tools } = terms.extras
   if (advisors.length + tools.length === 0) return own
-  return [...own, ...adviceOf(inputOfPass(x, terms), adviceAsked(x), terms), ...imagesApart(x, terms, plausibleReport(x, terms))]
+  return [
+    ...own,
+    ...adviceOf(inputOfPass(x, terms), adviceAsked(x), terms),
+    ...imagesApart(x, terms, plausibleReport(x, terms)),
+  ]
 }
 
 /** Returns the images that a reply's tools created, unless its report counts them. */

@@ -73,7 +73,8 @@ export const METER_OPTIONS = {
       minimum: 1,
       maximum: 1000,
       default: 10,
-      description: 'Calls of one provider tool to hold for, and to allow in a JSON request, if the request has no limit.',
+      description:
+        'Calls of one provider tool to hold for, and to allow in a JSON request, if the request has no limit.',
     },
     imageTokens: {
       type: 'integer',

@@ -155,7 +155,13 @@ export function asCancelled<P extends Pricing>(
 const ADVICE_TOKENS = 1000
 
 /** Returns how often a reply has requested advice, or may have. */
-export function adviceAsked({ delivered, tally }: { readonly delivered: number; readonly tally: ReportedSoFar }): number {
+export function adviceAsked({
+  delivered,
+  tally,
+}: {
+  readonly delivered: number
+  readonly tally: ReportedSoFar
+}): number {
   return Math.max(tally.advice, delivered === 0 ? 1 : 0)
 }
 

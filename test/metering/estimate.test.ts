@@ -14,7 +14,15 @@ import {
   type Terms,
 } from '../../core/metering/estimate.ts'
 import { NO_EXTRAS } from '../../core/metering/extras.ts'
-import { adviceAsked, adviceOf, asCancelled, dearestOutput, entryNamed, images, outputRate } from '../../core/metering/pricing.ts'
+import {
+  adviceAsked,
+  adviceOf,
+  asCancelled,
+  dearestOutput,
+  entryNamed,
+  images,
+  outputRate,
+} from '../../core/metering/pricing.ts'
 import type { UsageTally } from '../../core/formats/index.ts'
 import { NO_USAGE } from '../../core/money/usage.ts'
 import { bodyFrom, CHAT, format, modelOf } from '../plugins/facts.ts'
@@ -148,7 +156,10 @@ t.test('a JSON request holds for every call that it allows, and a stream needs o
   const whole = replied(undefined, false, { body: body({}) })
   const chat = { format: format(CHAT) }
   const search = 20_000
-  const times = (count: number) => ({ calls: { webSearch: count }, results: Array.from({ length: count }, () => search) })
+  const times = (count: number) => ({
+    calls: { webSearch: count },
+    results: Array.from({ length: count }, () => search),
+  })
   t.match(heldCalls(stream, terms()), times(1))
   t.match(heldCalls(stream, terms(30)), times(1))
   t.match(heldCalls(replied(undefined, false, chat), terms()), times(10), 'this format does not report calls')
@@ -176,7 +187,11 @@ t.test('each pass after a call reads the whole input again, with the results of 
   t.equal(callsFor(x, 0n, 0, terms), 1, 'no less than one')
   const small = { ...terms, weight: { ...TERMS.weight, textBytes: 400_000 } }
   const passes = 4n * 200_000n + 3n * found
-  t.equal(holdFor(x, 0, small, heldCalls(x, small)), passes * INPUT * 2n + 30_000_000n, 'a pass reads one window at most')
+  t.equal(
+    holdFor(x, 0, small, heldCalls(x, small)),
+    passes * INPUT * 2n + 30_000_000n,
+    'a pass reads one window at most',
+  )
   t.end()
 })
 

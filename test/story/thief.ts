@@ -629,7 +629,10 @@ function unseenIn({ choices, dearest, spoken, searches, said }: Bill, inFlight: 
  * The maximum that a provider could have billed that sent the same bytes in the same time, at the declared rate and
  * within the limit.
  */
-function mostOf({ sent, began, ended, limit, choices, dearest, searches, spoken, advised }: Bill, lateMs: number): bigint {
+function mostOf(
+  { sent, began, ended, limit, choices, dearest, searches, spoken, advised }: Bill,
+  lateMs: number,
+): bigint {
   const time = ended - began + STOP_LAG_MS + 500 + lateMs
   const output = Math.min(limit * choices, sent + Math.ceil((time * RATE * choices) / 1000))
   const said = BODY_MOST + IMAGE
