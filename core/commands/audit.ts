@@ -1,6 +1,7 @@
 /** `tollgate audit`: compares every balance with the records. Exit status 1 if any differs. */
 import type { Config } from '../config/config.ts'
 import { audit } from '../ledger/audit.ts'
+import { differenceOf } from '../ledger/opinions.ts'
 import type { Environment } from '../lib/environment.ts'
 import { find } from './keys.ts'
 import { onLedger } from './shared.ts'
@@ -21,10 +22,14 @@ export async function runAudit(
     for (const { account, findings } of report.drifts)
       for (const finding of findings) environment.complain(`${account}: ${finding}`)
     environment.print(`${report.accounts} accounts, ${report.entries} entries, ${report.drifts.length} with drift`)
-    if (options.reprice)
+    if (options.reprice) {
       environment.print(
         `${report.repriced} charges recomputed, ${report.unversioned} without a price version, which were not checked; the other entries charge nothing`,
       )
+      const differences = report.opinions.map(differenceOf).filter(words => words !== undefined)
+      for (const words of differences) environment.print(words)
+      if (differences.length === 0) environment.print('no upstream reports other sums than those that were charged')
+    }
   }
   if (report.drifts.length > 0) await environment.exit(1)
 }

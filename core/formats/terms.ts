@@ -89,6 +89,8 @@ export interface CountedUsage {
   readonly empty?: boolean
   /** Tokens of the total that no counter explains. They are output as far as there was time, and input beyond that. */
   readonly unexplained?: number
+  /** All tokens by the upstream's own sum, if that is not the sum of the counters. */
+  readonly total?: number
   /** Paths in the usage object that were not understood. */
   readonly unread?: readonly string[]
   /** Paths of counters that do not add up. */

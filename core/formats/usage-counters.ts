@@ -213,6 +213,8 @@ export interface TokenCounts {
   readonly hasOutput: boolean
   /** Tokens of the total that no counter explains. */
   readonly unexplained: number
+  /** All tokens by the upstream's own sum, if that is not the sum of the counters. */
+  readonly total: number | undefined
   /** Paths that were not understood. */
   readonly unread: Set<string>
   /** Paths of counters that do not add up. */
@@ -259,7 +261,8 @@ export function countTokens(raw: Json, table: CounterTable): TokenCounts {
   const audioOutput = part('audioOutput', output - reasoning - rejected)
   const imageOutput = part('imageOutput', output - reasoning - rejected - audioOutput)
   const unexplained = total === undefined ? 0 : Math.max(0, total - all - output)
-  if (total !== undefined && total !== 0 && total !== all + output) odd.add('total_tokens')
+  const isOdd = total !== undefined && total !== 0 && total !== all + output
+  if (isOdd) odd.add('total_tokens')
   return {
     usage: {
       input,
@@ -277,6 +280,7 @@ export function countTokens(raw: Json, table: CounterTable): TokenCounts {
     hasInput: values.has('prompt') || values.has('input'),
     hasOutput: values.has('output'),
     unexplained,
+    total: isOdd ? total : undefined,
     unread,
     odd,
   }

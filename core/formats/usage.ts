@@ -74,7 +74,7 @@ interface Said extends Omit<TokenCounts, 'usage'> {
 /** A usage in normal form. Undefined if the object says nothing. */
 export function counted(
   usage: Usage,
-  { raw, hasInput, hasOutput, unexplained, unread, odd, conditions, passes }: Said,
+  { raw, hasInput, hasOutput, unexplained, total, unread, odd, conditions, passes }: Said,
 ): CountedUsage | undefined {
   // Counters without all input or all output, such as cached tokens or a total alone, are not a usage; nor are zeros.
   const sum = inputTokens(usage) + usage.output
@@ -89,6 +89,7 @@ export function counted(
     complete: hasInput && hasOutput,
     ...(isEmpty && { empty: true }),
     ...(unexplained > 0 && { unexplained }),
+    ...(total !== undefined && { total }),
     ...(unread.size > 0 && { unread: listedPaths(unread) }),
     ...(odd.size > 0 && { odd: [...odd] }),
     ...(conditions && { conditions }),

@@ -6,6 +6,7 @@ import { sideBySide } from '../lib/side-by-side.ts'
 import { type Balance, type HistoryEntry, isFinal } from '../records/entry.ts'
 import type { RecordedKey } from '../records/key-records.ts'
 import { chargeParts, recomputed } from './entries.ts'
+import { type Opinion, Opinions } from './opinions.ts'
 import type { Ledger } from './ledger.ts'
 import { stored } from './scripts.ts'
 import { type StreamEntry, unrecorded } from './stream.ts'
@@ -25,6 +26,8 @@ export interface AuditReport {
   /** For depth `charges`: recomputed charges, and entries without price versions, which cannot be recomputed. */
   readonly repriced: number
   readonly unversioned: number
+  /** For depth `charges`: what the upstreams report beside the usage that was charged. */
+  readonly opinions: readonly Opinion[]
 }
 
 /** Keys that are read at once, and accounts that are compared at the same time. */
@@ -52,9 +55,10 @@ export async function audit(
   // Holds may have expired since the last reaping, for example while the gateway was down.
   await ledger.background.reap()
   const report = { accounts: 0, entries: 0, drifts: [] as Drift[], repriced: 0, unversioned: 0 }
+  const opinions = new Opinions()
   for await (const page of accounts ? [await keysOf(ledger, accounts)] : ledger.records.keys.pages(PAGE)) {
     await sideBySide(page, SIDE_BY_SIDE, async ({ id }) => {
-      const { entries, repriced, unversioned, findings } = await new AccountAudit(ledger, id).run(depth)
+      const { entries, repriced, unversioned, findings } = await new AccountAudit(ledger, id, opinions).run(depth)
       report.accounts++
       report.entries += entries
       report.repriced += repriced
@@ -62,7 +66,7 @@ export async function audit(
       if (findings.length > 0) report.drifts.push({ account: id, findings })
     })
   }
-  return report
+  return { ...report, opinions: opinions.all }
 }
 
 /**
@@ -71,7 +75,7 @@ export async function audit(
  * @throws GatewayError unavailable
  */
 export async function auditAccount(ledger: Ledger, account: string, depth: Depth): Promise<readonly string[]> {
-  return (await new AccountAudit(ledger, account).run(depth)).findings
+  return (await new AccountAudit(ledger, account, new Opinions()).run(depth)).findings
 }
 
 async function keysOf({ records }: Ledger, accounts: readonly string[]): Promise<RecordedKey[]> {
@@ -96,10 +100,12 @@ class AccountAudit {
   unversioned = 0
   readonly #ledger: Ledger
   readonly #account: string
+  readonly #opinions: Opinions
 
-  constructor(ledger: Ledger, account: string) {
+  constructor(ledger: Ledger, account: string, opinions: Opinions) {
     this.#ledger = ledger
     this.#account = account
+    this.#opinions = opinions
   }
 
   async run(depth: Depth): Promise<this> {
@@ -235,7 +241,8 @@ class AccountAudit {
   }
 
   /** Recomputes the charge of an entry. */
-  async #reprice({ id, kind, charge, waived, notes }: HistoryEntry): Promise<void> {
+  async #reprice(entry: HistoryEntry): Promise<void> {
+    const { id, kind, charge, waived, notes } = entry
     if (kind === 'credit' || (charge + waived === 0n && !notes.usage)) return
     const parts = chargeParts(notes)
     if (parts.length === 0) {
@@ -243,6 +250,7 @@ class AccountAudit {
       return
     }
     this.repriced++
+    this.#opinions.add(entry)
     const exact = await recomputed(parts, this.#ledger.prices)
     if (exact === undefined) {
       const versions = parts.map(({ price }) => price).join(', ')

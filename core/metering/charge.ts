@@ -120,7 +120,7 @@ export function delivered(x: Billable, terms: Terms): readonly BilledUsage[] {
  */
 export function runningCharge(x: Billable, terms: Terms, ahead = 0, isCallAhead = false): bigint {
   // Nothing is known to have cost anything yet. Further output would cost its input as well.
-  if (ahead === 0 && !isCallAhead && x.delivered === 0 && !x.tally.usage() && !growsByClock(x, terms)) return 0n
+  if (ahead === 0 && !isCallAhead && mayHaveBegun(x) && !x.tally.usage() && !growsByClock(x, terms)) return 0n
   // Until something has arrived, a call counts already.
   const further = isCallAhead && x.format.reportsCalls && !mayHaveBegun(x) ? largestRound(terms) : []
   const usage = cancelUsage(x, terms, further)

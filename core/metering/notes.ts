@@ -1,9 +1,12 @@
 /** What a history entry records about its exchange, when it begins and when it has ended. */
 import type { Attempt, Exchange, Outcome, With } from '../exchange/exchange.ts'
 import type { Bill } from './bill.ts'
+import type { CountedUsage } from '../formats/terms.ts'
 import { chargeNotes } from '../ledger/entries.ts'
+import { inputTokens } from '../money/usage.ts'
 import type { NotedAttempt, Notes } from '../records/entry.ts'
 import { modelOf } from '../exchange/model.ts'
+import type { ReportedSoFar } from './pricing.ts'
 
 type Known = With<'body' | 'model'>
 
@@ -41,7 +44,7 @@ const BROKEN_BY = {
  * @param now milliseconds since the epoch
  */
 export function notesAtEnd(
-  x: Exchange & Known & With<'route'>,
+  x: Exchange & Known & With<'route'> & { readonly tally: ReportedSoFar },
   first: Notes,
   outcome: Outcome,
   result: Bill,
@@ -63,11 +66,20 @@ export function notesAtEnd(
     ...(result.unpriced.length > 0 && { unpriced: result.unpriced.slice(0, 20) }),
     ...(result.unread.length > 0 && { unread: result.unread }),
     ...(cost !== undefined && { cost: String(cost) }),
+    ...reportedSums(x.tally.usage(), result),
     price: x.model.entry.priceName,
     durationMs: now - x.startedAt,
     ...(x.firstByteAfter !== undefined && { ttftMs: x.firstByteAfter }),
     ...(attempts.length > 1 && { attempts: attempts.map(noted) }),
   }
+}
+
+/** Returns the sums of an upstream that tell something else than the charge. */
+function reportedSums(usage: CountedUsage | undefined, { billed, usage: charged }: Bill): Pick<Notes, 'reported'> {
+  const { total, cost: dollars } = usage ?? {}
+  const tokens = total === inputTokens(charged) + charged.output ? undefined : total
+  if (!billed || (tokens === undefined && dollars === undefined)) return {}
+  return { reported: { ...(tokens !== undefined && { tokens }), ...(dollars !== undefined && { dollars }) } }
 }
 
 function noted({ account, status, failure }: Attempt): NotedAttempt {

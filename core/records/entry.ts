@@ -23,6 +23,14 @@ export interface NotedAttempt {
   readonly failure?: string
 }
 
+/** Sums of an upstream, by which an audit checks the charges. */
+export interface ReportedSums {
+  /** All tokens, if they are not those of the charge. */
+  readonly tokens?: number
+  /** What the request costs, in dollars, as a plain decimal. */
+  readonly dollars?: string
+}
+
 /** What an entry records besides its amounts. */
 export interface Notes {
   readonly endpoint: string
@@ -52,6 +60,8 @@ export interface Notes {
   readonly unread?: readonly string[]
   /** What the request costs the operator, in nano-credits. Never shown to customers. */
   readonly cost?: string
+  /** What the upstream says itself, beside the classes of tokens. Never shown to customers. */
+  readonly reported?: ReportedSums
   readonly durationMs?: number
   readonly ttftMs?: number
   /** The accounts that were asked, if there were several. Never shown to customers. */

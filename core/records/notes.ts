@@ -31,6 +31,7 @@ const RARE = [
   'parts',
   'unpriced',
   'unread',
+  'reported',
   'entry',
   'endedAt',
   'reason',

@@ -23,6 +23,32 @@ export function mostBelowZero({ concurrency, abandoned, models }: KeyType, outpu
   return BigInt(concurrency + abandoned) * dearest.reduce((most, each) => (each > most ? each : most), 0n)
 }
 
+/**
+ * Returns how much further a key can fall below zero by tools that the provider runs, in nano-credits: in each reply by
+ * one call that its balance did not cover, and by the pass that reads the results. Each reply has been held for a call
+ * and a pass before, which are at least half as dear.
+ * @param resultTokens of one call
+ * @param balance what the key had, in nano-credits
+ */
+export function mostBelowZeroByTools(
+  { concurrency, abandoned, models }: KeyType,
+  resultTokens: number,
+  balance: bigint,
+): bigint {
+  const calls = [...models.values()].map(({ price, context = WINDOW }) => {
+    const fees = Object.values(price.calls)
+    if (fees.length === 0) return 0n
+    const rates = [price, ...(price.tiers ?? [])]
+    const fresh = rates.flatMap(each => [each.input, each.cacheWrite5m, each.cacheWrite1h]).reduce(larger)
+    const again = rates.map(each => each.input).reduce(larger)
+    return fees.reduce(larger) + (BigInt(resultTokens) * fresh + BigInt(context) * again + PER - 1n) / PER
+  })
+  const most = BigInt(concurrency + abandoned) * calls.reduce(larger)
+  return most < 2n * balance ? most : 2n * balance
+}
+
+/** Context window of a model without one in the file, in tokens. */
+const WINDOW = 1_000_000
 const PER = 1_000_000n
 
 /**

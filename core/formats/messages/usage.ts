@@ -30,6 +30,7 @@ export function count(raw: RawUsage): CountedUsage | undefined {
       hasInput: all.every(({ hasInput }) => hasInput),
       hasOutput: all.every(({ hasOutput }) => hasOutput),
       unexplained: iterations.length === 0 ? own.unexplained : 0,
+      total: own.total,
       unread,
       odd: new Set([own, ...listed].flatMap(each => [...each.odd]).concat(passesAreLess ? ['iterations'] : [])),
       conditions: reportedConditions(raw, used && callsNamed(used, countsOf(raw, 'server_tool_use', unread))),

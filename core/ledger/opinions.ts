@@ -1,0 +1,83 @@
+/**
+ * Second opinions on charges: what upstreams report beside the classes of tokens that charges are computed from. They
+ * differ if the classes were misread.
+ */
+import type { HistoryEntry } from '../records/entry.ts'
+import { inputTokens } from '../money/usage.ts'
+import { parseDecimal } from '../money/credits.ts'
+
+/** Dollars of a request below which its rounding says nothing about its price, in billionths. */
+const DOLLARS_MIN = 100_000n
+/** Charges of one dollar that are further apart than this differ. */
+const SPREAD_MAX = 1.05
+
+/** What the upstream of a model reports about the charges of its replies. */
+export interface Opinion {
+  readonly upstream: string
+  readonly model: string
+  /** Charges with a second opinion. */
+  charges: number
+  /** Those of other tokens than the upstream's sum, and both sums. */
+  otherTokens: number
+  chargedTokens: number
+  reportedTokens: number
+  /** Credits that were charged for a dollar of the upstream: the least and the most. */
+  leastPerDollar?: number
+  mostPerDollar?: number
+}
+
+/** The second opinions on many charges. */
+export class Opinions {
+  readonly #of = new Map<string, Opinion>()
+
+  /** Adds an entry. */
+  add({ charge, waived, notes }: Pick<HistoryEntry, 'charge' | 'waived' | 'notes'>): void {
+    const { reported, usage, model = '' } = notes
+    if (!reported || !usage) return
+    const [upstream = ''] = (notes.upstream ?? '').split('/')
+    const opinion = this.#opinionOf(upstream, model)
+    opinion.charges++
+    if (reported.tokens !== undefined) {
+      opinion.otherTokens++
+      opinion.chargedTokens += inputTokens(usage) + usage.output
+      opinion.reportedTokens += reported.tokens
+    }
+    const dollars = parseDecimal(reported.dollars ?? '') ?? 0n
+    if (dollars < DOLLARS_MIN) return
+    const perDollar = Number(charge + waived) / Number(dollars)
+    opinion.leastPerDollar = Math.min(opinion.leastPerDollar ?? Infinity, perDollar)
+    opinion.mostPerDollar = Math.max(opinion.mostPerDollar ?? 0, perDollar)
+  }
+
+  #opinionOf(upstream: string, model: string): Opinion {
+    const name = `${upstream} ${model}`
+    const found = this.#of.get(name)
+    if (found) return found
+    const opinion = { upstream, model, charges: 0, otherTokens: 0, chargedTokens: 0, reportedTokens: 0 }
+    this.#of.set(name, opinion)
+    return opinion
+  }
+
+  get all(): readonly Opinion[] {
+    return [...this.#of.values()]
+  }
+}
+
+/** Returns what differs, in words; undefined for nothing. */
+export function differenceOf(opinion: Opinion): string | undefined {
+  const { upstream, model, charges, otherTokens, chargedTokens, reportedTokens } = opinion
+  const { leastPerDollar: least = 0, mostPerDollar: most = 0 } = opinion
+  const words = [
+    ...(otherTokens > 0
+      ? [`${otherTokens} of ${charges} charges are for ${chargedTokens} tokens where it reports ${reportedTokens}`]
+      : []),
+    ...(most > least * SPREAD_MAX
+      ? [`a dollar that it reports was charged ${rounded(least)} to ${rounded(most)} credits`]
+      : []),
+  ]
+  return words.length === 0 ? undefined : `${upstream} ${model}: ${words.join('; ')}`
+}
+
+function rounded(credits: number): string {
+  return String(Number(credits.toPrecision(3)))
+}
