@@ -12,7 +12,7 @@ import { type Format, type FormatName, formatOf, PLAIN, type ReplyEvent } from '
 import { Hold, type HoldRequest } from '../../core/ledger/hold.ts'
 import { createLog, Scrubber } from '../../core/lib/log.ts'
 import { MeterState } from '../../core/metering/meter-state.ts'
-import type { Host, Outcome, Plugin, Stage } from '../../core/plugin.ts'
+import type { Facts, Host, Outcome, Plugin, Stage } from '../../core/plugin.ts'
 import { Pool } from '../../core/pool/pool.ts'
 import type { Notes } from '../../core/records/entry.ts'
 import { downwardHeaders } from '../../core/upstream/headers.ts'
@@ -124,7 +124,10 @@ export interface Going {
   /** Milliseconds of silence before the end. */
   readonly silentMs?: number
   readonly elapsedMs?: number
+  readonly encryptedBytes?: number
   readonly delivered?: number
+  /** What is different about the key. */
+  readonly key?: Partial<Facts['key']>
 }
 
 /** What became of a request. */
@@ -206,6 +209,7 @@ export class Exchanges {
     this.#ends = []
     const bytes = Buffer.from(typeof body === 'string' ? body : JSON.stringify(body))
     const x = exchangeAt(path, type, bytes)
+    Object.assign(x.key, going.key)
     let error: GatewayError | undefined
     try {
       for (const stage of this.#stages) Object.assign(x, await stage.request?.(x as never))
@@ -237,7 +241,7 @@ export class Exchanges {
   }
 
   /** Lets the stages see a reply. @returns how it ended */
-  #reply(x: any, { reply: given = reply(x.route.format.path), outcome, ...more }: Going): Outcome {
+  #reply(x: any, { reply: given = reply(x.route.format.path), outcome, key: _key, ...more }: Going): Outcome {
     const format = x.route.format as Format
     const text = typeof given === 'string' ? given : JSON.stringify(given)
     const events: readonly ReplyEvent[] = eventsIn(
