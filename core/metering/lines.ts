@@ -18,7 +18,7 @@ const BUSY: Busy = { kind: 'busy' }
 
 /** How long a request waits. */
 export interface Patience {
-  /** Maximum number of waiting requests of the key. */
+  /** Maximum number of requests of the key that wait to be called. */
   readonly most: number
   readonly waitMs: number
   /** Returns a signal that aborts when the client leaves. */
@@ -29,9 +29,24 @@ export interface Patience {
 type Turn = 'end' | 'look' | 'over'
 
 /** A waiting request. */
-interface Waiter {
-  /** Undefined while it asks. */
-  call: ((turn: Turn) => void) | undefined
+class Waiter {
+  #resolve: ((turn: Turn) => void) | undefined
+
+  /** Whether it waits to be called. Otherwise it asks, and is about to get a place. */
+  get isIdle(): boolean {
+    return this.#resolve !== undefined
+  }
+
+  /** Waits until it is called. */
+  turn(): Promise<Turn> {
+    return new Promise(resolve => (this.#resolve = resolve))
+  }
+
+  call(turn: Turn): void {
+    const resolve = this.#resolve
+    this.#resolve = undefined
+    resolve?.(turn)
+  }
 }
 
 /** The requests of one key that wait or ask. */
@@ -42,62 +57,78 @@ class Line {
   count = 0
   /** Requests that ask. */
   #asking = 0
-  /** Requests that ended since one of those asked. */
-  #missed = 0
+  /** Requests that have ended, and whose places no other request has asked for since then. */
+  #ended = 0
 
-  /** Calls the first that waits. */
-  call(turn: Turn): void {
-    const next = this.waiting.find(({ call }) => call)
-    if (next) next.call?.(turn)
-    else if (turn === 'end' && this.#asking > 0) this.#missed++
+  /** The number of requests that wait to be called. */
+  get idle(): number {
+    return this.waiting.filter(({ isIdle }) => isIdle).length
   }
 
-  /** Asks for a place, and again if a place may have become free after the question. */
+  /** Notes that a request has ended, and calls the first that waits. */
+  ended(): void {
+    // No more places can be used than there are requests.
+    this.#ended = Math.min(this.#ended + 1, this.waiting.length + this.#asking)
+    this.#callNext()
+  }
+
+  #callNext(): void {
+    while (this.#ended > 0) {
+      const next = this.waiting.find(({ isIdle }) => isIdle)
+      if (!next) return
+      this.#ended--
+      next.call('end')
+    }
+  }
+
+  /** Asks for a place, and again if a request has ended after the question. */
   async ask<T extends Answer>(request: () => Promise<T>): Promise<T> {
     this.#asking++
     try {
       for (;;) {
         const answer = await request()
-        if (answer.kind !== 'busy' || this.#missed === 0) return answer
-        this.#missed--
+        if (answer.kind !== 'busy' || this.#ended === 0) return answer
+        this.#ended--
       }
     } finally {
-      if (--this.#asking === 0) this.#missed = 0
+      this.#asking--
     }
   }
 
   /** Waits in line until the answer is another than `busy`, or the time is over. */
   async wait<T extends Answer>(request: () => Promise<T>, { waitMs, signal }: Patience): Promise<T | Busy> {
-    const waiter: Waiter = { call: undefined }
+    const waiter = new Waiter()
     const gone = signal()
     let isOver = gone.aborted
     const over = (): void => {
       isOver = true
-      waiter.call?.('over')
+      waiter.call('over')
     }
     const patience = setTimeout(over, waitMs)
-    const looking = setInterval(() => this.waiting[0] === waiter && waiter.call?.('look'), LOOK_MS)
+    const looking = setInterval(() => this.waiting[0] === waiter && waiter.call('look'), LOOK_MS)
     gone.addEventListener('abort', over)
     this.waiting.push(waiter)
-    let passesOn = false
+    let leavesPlace = false
     try {
       for (;;) {
         if (isOver) return BUSY
-        const turn = await new Promise<Turn>(resolve => (waiter.call = resolve))
-        waiter.call = undefined
+        const called = waiter.turn()
+        this.#callNext()
+        const turn = await called
         if (turn === 'over') return BUSY
-        const answer = gone.aborted ? BUSY : await this.ask(request)
-        if (answer.kind === 'busy' && !gone.aborted) continue
-        // A request without a place leaves it to the next one. After a look, there may be more places.
-        passesOn = turn === 'look' || answer.kind !== 'held'
-        return answer
+        leavesPlace = true
+        if (gone.aborted) return BUSY
+        const answer = await this.ask(request)
+        // After a look, there may be more places. A refused request leaves its place to the next one.
+        leavesPlace = answer.kind === 'held' ? turn === 'look' : answer.kind !== 'busy'
+        if (answer.kind !== 'busy') return answer
       }
     } finally {
       clearTimeout(patience)
       clearInterval(looking)
       gone.removeEventListener('abort', over)
       this.waiting.splice(this.waiting.indexOf(waiter), 1)
-      if (passesOn) this.call('end')
+      if (leavesPlace) this.ended()
     }
   }
 }
@@ -128,7 +159,7 @@ export class Lines {
     line.count++
     try {
       const answer = line.waiting.length === 0 ? await line.ask(first) : BUSY
-      if (answer.kind !== 'busy' || line.waiting.length >= patience.most) return answer
+      if (answer.kind !== 'busy' || line.idle >= patience.most) return answer
       return await line.wait(again, patience)
     } finally {
       if (--line.count === 0) this.#of.delete(key)
@@ -137,6 +168,6 @@ export class Lines {
 
   /** Calls the first that waits: a request of the key has ended. */
   ended(key: string): void {
-    this.#of.get(key)?.call('end')
+    this.#of.get(key)?.ended()
   }
 }

@@ -119,6 +119,21 @@ t.test('a line has a maximum length and a maximum time, and a client that leaves
   t.equal(places.lines.waiting('key'), 0)
 })
 
+t.test('a line whose requests are about to be served is not full, and newcomers get what they leave', async t => {
+  const places = new Places(0)
+  const all = ['a', 'b'].map(name => places.ask(name))
+  await turns()
+  // Three places become free at once, for two requests and a newcomer that comes while they ask.
+  for (let nth = 0; nth < 3; nth++) places.end()
+  all.push(places.ask('c', { most: 1 }))
+  places.lines.ended('key')
+  t.same(
+    (await Promise.all(all)).map(({ kind }) => kind),
+    ['held', 'held', 'held'],
+  )
+  t.same(places.served, ['a', 'b', 'c'])
+})
+
 t.test('a request that is refused in its turn leaves the place to the next', async t => {
   const places = new Places(0)
   const patience = { most: 50, waitMs: LONG_MS, signal: () => new AbortController().signal }
