@@ -10,8 +10,8 @@ import { loadConfig } from '../core/config/load.ts'
 import { publishedSchema, reference } from '../core/config/reference.ts'
 import { SCHEMA } from '../core/config/schema.ts'
 import { ERRORS, GatewayError, type ErrorCode } from '../core/errors.ts'
-import { mostBelowZero, UNCOVERED_S } from './ledger/below-zero.ts'
-import { formatCredits } from '../core/money/credits.ts'
+import { mostBelowZero, mostBelowZeroByTools, UNCOVERED_S } from './ledger/below-zero.ts'
+import { formatCredits, MAX_AMOUNT } from '../core/money/credits.ts'
 import { FORMATS } from '../core/formats/index.ts'
 import { findPlugins } from '../core/chain/plugins.ts'
 import { HOOKS } from '../core/chain/stage.ts'
@@ -150,6 +150,10 @@ t.test('docs/charging.md states how far a key can fall below zero with the repos
     page('docs/charging.md').replaceAll(/\s+/g, ' '),
     `at most ${formatCredits(most)} credits below zero: 50 + 8 requests × ${UNCOVERED_S} s × 150 tokens × 75 credits a million`,
   )
+  const byTools = [...gateway.config.keyTypes.values()]
+    .map(type => mostBelowZeroByTools(type, 20_000, MAX_AMOUNT))
+    .reduce((a, b) => (a > b ? a : b))
+  t.match(page('docs/charging.md').replaceAll(/\s+/g, ' '), `at most ${formatCredits(byTools)} credits: 58 replies`)
 })
 
 t.test('the repository’s gateway.yaml states the defaults', t => {

@@ -69,13 +69,13 @@ const MODEL = {
       minimum: 1,
       maximum: 100_000,
       description:
-        'Output tokens per second of a fast reply (95th percentile). By default learned from at least 20 keys, between half and four times the `outputRate` of `usage-meter`.',
+        'Output tokens per second of a fast reply (95th percentile). By default the `outputRate` of `usage-meter`, or what replies have shown, up to four times that.',
     },
     overhead: {
       type: 'integer',
       minimum: 0,
       maximum: TOKENS_MAX,
-      description: 'Input tokens that the upstream adds to each request; learned by default.',
+      description: 'Input tokens that the upstream adds to each request. By default what replies have shown.',
     },
     thinking: {
       type: 'string',

@@ -95,7 +95,7 @@ export const METER_OPTIONS = {
       minimum: 1,
       maximum: 100_000,
       default: 150,
-      description: 'Tokens per second (95th percentile) of models without an `outputRate` and not yet learned.',
+      description: 'Tokens per second (95th percentile) of models without an `outputRate`.',
     },
     cacheLifetime: {
       type: 'integer',

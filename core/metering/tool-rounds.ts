@@ -10,8 +10,8 @@ import type { Billable, Terms } from './estimate.ts'
 /** Input tokens of a piece of advice that another model gives. */
 const ADVICE_RESULT = 1000
 
-/** What the results of one call are estimated by: an option of the metering stage. */
-const RESULTS: Readonly<Record<CallName, 'toolTokens' | 'openToolTokens' | 'mediaTokens'>> = {
+/** What the results of one call are estimated by: an option of the metering stage. docs/charging.md has the same table. */
+export const RESULTS: Readonly<Record<CallName, 'toolTokens' | 'openToolTokens' | 'mediaTokens'>> = {
   webSearch: 'toolTokens',
   fileSearch: 'toolTokens',
   // Nothing limits these.

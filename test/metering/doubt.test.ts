@@ -88,11 +88,15 @@ t.test('fast replies to others are held for, and not charged', async t => {
   const ask = () => place.ask('chat-completions', { stream: true, max_tokens: 64_000 }, silent)
   const before = await ask()
   for (let nth = 0; nth < 22; nth++)
-    await place.ask('chat-completions', {}, {
-      reply: reply(CHAT, { completion_tokens: nth < 4 ? 6000 : 1000 }),
-      elapsedMs: 10_000,
-      key: { ...TEACHER, id: `key_${nth}` },
-    })
+    await place.ask(
+      'chat-completions',
+      {},
+      {
+        reply: reply(CHAT, { completion_tokens: nth < 4 ? 6000 : 1000 }),
+        elapsedMs: 10_000,
+        key: { ...TEACHER, id: `key_${nth}` },
+      },
+    )
   t.equal((await ask()).cost, before.cost)
 })
 

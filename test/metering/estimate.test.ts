@@ -25,6 +25,8 @@ import {
 } from '../../core/metering/pricing.ts'
 import type { UsageTally } from '../../core/formats/index.ts'
 import { NO_USAGE } from '../../core/money/usage.ts'
+import { RESULTS } from '../../core/metering/tool-rounds.ts'
+import { keepsTable } from '../tables.ts'
 import { bodyFrom, CHAT, format, modelOf } from '../plugins/facts.ts'
 import { replied, SAID, TERMS } from './billable.ts'
 
@@ -192,6 +194,13 @@ t.test('each pass after a call reads the whole input again, with the results of 
     passes * INPUT * 2n + 30_000_000n,
     'a pass reads one window at most',
   )
+  t.end()
+})
+
+t.test('docs/charging.md has the table of results', t => {
+  const kinds = Map.groupBy(Object.entries(RESULTS), ([, option]) => option)
+  const rows = [...kinds].map(([option, of]) => [of.map(([kind]) => `\`${kind}\``).join(', '), `\`${option}\``])
+  keepsTable(t, new URL('../../docs/charging.md', import.meta.url), 'results of one call', rows)
   t.end()
 })
 

@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import t from 'tap'
-import { mostBelowZero } from '../ledger/below-zero.ts'
-import { startGateway } from '../gateway.ts'
+import { mostBelowZero, mostBelowZeroByTools } from '../ledger/below-zero.ts'
+import { startGateway, type TestGateway } from '../gateway.ts'
 import { ScriptedUpstream } from '../upstream.ts'
 import { crowd, customer, PLACES, PRICES, Provider, RATE, serve } from './thief.ts'
 import type { Edit } from '../gateway-file.ts'
@@ -27,19 +27,40 @@ const edit: Edit = file =>
     .model('famC', 'acme/famC-5.6-terra', { reasoning: 'none' })
     .model('famA', 'acme/famA-large-5', { price: 'large' })
 
+/** What the upstreams add to a prompt is not in the file, and keys pretend that it is much. */
+const undeclared = ({ overhead: _overhead, ...model }: Models[number]): Models[number] => model
+
+function teach({ gateway: { config, meter } }: TestGateway): void {
+  for (const { name, models } of config.keyTypes.values())
+    for (const { sends } of models.values())
+      for (let nth = 0; nth < 25; nth++) {
+        const key = { id: `${name} ${nth}`, createdAt: 0, settled: 1_000_000_000n }
+        meter.learned.learn(`${name} ${sends}`, key, 'overhead', 19_000, Date.now())
+      }
+}
+
+const ACCOUNTS = ['a', 'b', 'c'].map(name => ({ name, key: `${name}-secret-0123456789` }))
+
 t.test(
   `no customer is charged less than the provider bills, or more than it could bill (SEED=${SEED})`,
   { timeout: CASES * 100 },
   async t => {
     const upstream = await ScriptedUpstream.start(t)
-    // One gateway reads abandoned replies with much unknown cost; the other cancels all of them.
+    // One gateway reads abandoned replies with much unknown cost. The other cancels all of them, has several accounts, each
+    // with a prompt cache of its own, and lets the requests of a key wait.
     const gateways = [
       await startGateway(t, { upstream: upstream.url, edit }),
       await startGateway(t, {
         upstream: upstream.url,
-        edit: file => edit(file).everyUpstream({ onDisconnect: 'cancel' }),
+        edit: file =>
+          edit(file)
+            .everyUpstream({ onDisconnect: 'cancel', accounts: ACCOUNTS })
+            .everyKeyType({ concurrency: 2, concurrencyWait: '10s' })
+            .change<Models>('keyTypes.famA.models', models => models.map(undeclared))
+            .change<Models>('keyTypes.famC.models', models => models.map(undeclared)),
       }),
     ] as const
+    teach(gateways[1])
     const provider = new Provider(upstream)
     const customersAtOnce = fc.array(customer, { minLength: CROWD, maxLength: CROWD })
     const crowds = fc.sample(customersAtOnce, { seed: SEED, numRuns: Math.ceil(CASES / CROWD) })
@@ -72,7 +93,7 @@ t.test('five hundred requests at once take a key no further below zero than docs
       wishes.map((wish, index) => ({ ...wish, place: places[index % places.length] ?? wish.place, times: 1 })),
     )
     const balance = BigInt((await g.balance(key)).exact.balance)
-    const most = type ? mostBelowZero(type, RATE) : 0n
+    const most = type ? mostBelowZero(type, RATE) + mostBelowZeroByTools(type, 20_000, 200_000_000n) : 0n
     t.ok(balance >= -most, `${name}: ${balance}, and ${-most} at the least`)
     t.ok(balance < 200_000_000n, `it was used: ${balance}`)
   }

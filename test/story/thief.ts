@@ -26,8 +26,8 @@ const SILENT_MS = 200
 /** Tokens in flight when a connection closes. For a model without reasoning, no customer is charged for them. */
 const IN_FLIGHT = RATE * 0.1
 /** Prices of all models in this test, in nano-credits per token, below and above so many input tokens. */
-const PRICE = { input: 3000n, output: 15_000n, sound: 40_000n, spoken: 80_000n }
-const LONG = { above: 4000, input: 6000n, output: 22_500n }
+const PRICE = { input: 3000n, cached: 300n, output: 15_000n, sound: 40_000n, spoken: 80_000n }
+const LONG = { above: 4000, input: 6000n, cached: 600n, output: 22_500n }
 /** Price of the advisor, in nano-credits per token, and its input and output each time. */
 const ADVISOR = { model: 'acme/famA-large-5', input: 15_000n, output: 75_000n, takes: 40, says: 30 }
 /** Tokens of advice that are charged if a client does not wait for the report. */
@@ -105,6 +105,8 @@ const USAGE_AFTER_MS = 30
 const FOUND = [1000, 2000, 4000]
 /** Bytes of a token of what was found, as the messages format delivers it. */
 const FOUND_BYTES = 4
+/** Bytes of a text from which on the provider caches it. */
+const CACHED_MIN = 8192
 /** Milliseconds of a search. */
 const SEARCH_MS = 20
 /** Tokens that are held for the results of a search. */
@@ -126,6 +128,8 @@ interface Customer {
   readonly place: (typeof PLACES)[number]
   readonly stream: boolean
   readonly words: number
+  /** Makes the request so long that its beginning is known at the next time. */
+  readonly isLong: boolean
   readonly image: boolean
   /** Lets the provider search if its format has searches. */
   readonly search: boolean
@@ -135,6 +139,8 @@ interface Customer {
   readonly leave: 'never' | 'at once' | 'in silence' | 'after a word' | 'after the text' | 'after the usage'
   readonly retry: 'none' | 'counted' | 'named' | 'forged'
   readonly times: number
+  /** Sends all of them at once. */
+  readonly atOnce: boolean
   readonly script: Script
 }
 
@@ -161,6 +167,7 @@ export const customer: fc.Arbitrary<Customer> = fc.record({
   place: fc.constantFrom(...PLACES),
   stream: fc.boolean(),
   words: fc.nat(300),
+  isLong: fc.boolean(),
   image: fc.boolean(),
   search: fc.boolean(),
   n: fc.constantFrom(1, 1, 2),
@@ -172,6 +179,7 @@ export const customer: fc.Arbitrary<Customer> = fc.record({
   leave: fc.constantFrom('never', 'at once', 'in silence', 'after a word', 'after the text', 'after the usage'),
   retry: fc.constantFrom('none', 'counted', 'named', 'forged'),
   times: fc.integer({ min: 1, max: 3 }),
+  atOnce: fc.boolean(),
   script,
 })
 
@@ -179,8 +187,9 @@ export const customer: fc.Arbitrary<Customer> = fc.record({
 interface Bill {
   /** The input of all passes: each search is followed by one more, which reads everything again. */
   input: number
-  /** The input of the first pass. */
+  /** The input of the first pass, and what of it was in the prompt cache of the account. */
   readonly said: number
+  readonly cached: number
   output: number
   /** Bytes of text that it sent, and the milliseconds that it took. */
   sent: number
@@ -205,6 +214,8 @@ export class Provider {
   readonly bills = new Map<string, Bill[]>()
   readonly scripts = new Map<string, Script>()
   readonly #asked = new Map<string, () => void>()
+  /** The texts in the prompt cache of each account. */
+  readonly #cached = new Set<string>()
 
   constructor(upstream: ScriptedUpstream) {
     upstream.script = (received, res) => this.#answer(received, res)
@@ -215,7 +226,7 @@ export class Provider {
     this.#asked.set(name, callback)
   }
 
-  async #answer({ path, body, json }: Received, res: ServerResponse): Promise<void> {
+  async #answer({ path, headers, body, json }: Received, res: ServerResponse): Promise<void> {
     const name = /customer-\d+/.exec(body)?.[0] ?? ''
     this.#asked.get(name)?.()
     this.#asked.delete(name)
@@ -258,7 +269,11 @@ export class Provider {
       body.includes('code_interpreter') ||
       body.includes('"model":"acme/strange"')
     const sound = body.includes('input_audio') ? SOUND : 0
-    const said = Math.ceil(text.length / bytesPerToken) + FRAME + image + sound
+    const words = Math.ceil(text.length / bytesPerToken)
+    const said = words + FRAME + image + sound
+    const cacheName = `${String(headers.authorization ?? headers['x-api-key'])} ${name} ${text.length}`
+    const cached = text.length > CACHED_MIN && this.#cached.has(cacheName) ? words : 0
+    this.#cached.add(cacheName)
     const bill: Bill = {
       conditions: forbidden || otherwise ? { service_tier: 'never' } : conditions,
       dearest: dearest.reduce((all, factor) => (all * factor) / 10n, 10n),
@@ -270,6 +285,7 @@ export class Provider {
       advised: body.includes('advisor_20260301'),
       input: said,
       said,
+      cached,
       output: 0,
       sent: 0,
       began: performance.now(),
@@ -353,7 +369,11 @@ class Reply {
           id: 'm',
           role: 'assistant',
           content: [],
-          usage: { input_tokens: this.#bill.said, output_tokens: 1 },
+          usage: {
+            input_tokens: this.#bill.said - this.#bill.cached,
+            cache_read_input_tokens: this.#bill.cached,
+            output_tokens: 1,
+          },
         },
       })
       this.#event({ type: 'content_block_start', index: 0, content_block: { type: 'text', text: '' } })
@@ -429,7 +449,7 @@ class Reply {
   }
 
   async end(cut: boolean): Promise<void> {
-    const { input, output, conditions, searches, sound, spoken, rejected, advised } = this.#bill
+    const { input, cached, output, conditions, searches, sound, spoken, rejected, advised } = this.#bill
     const { service_tier } = conditions
     const tier = service_tier === undefined ? {} : { service_tier }
     const found = Array.from({ length: searches }, (_, index) => this.#searchItem(index))
@@ -453,10 +473,15 @@ class Reply {
       incomplete_details: cut ? { reason: 'max_output_tokens' } : null,
       output: [...found, item],
       ...tier,
-      usage: { input_tokens: input, output_tokens: output, total_tokens: input + output },
+      usage: {
+        input_tokens: input,
+        input_tokens_details: { cached_tokens: cached },
+        output_tokens: output,
+        total_tokens: input + output,
+      },
     }
     const stop = cut ? 'max_tokens' : 'end_turn'
-    const own = { input_tokens: input, output_tokens: output }
+    const own = { input_tokens: input - cached, cache_read_input_tokens: cached, output_tokens: output }
     const advice = {
       type: 'advisor_message',
       model: ADVISOR.model,
@@ -473,7 +498,7 @@ class Reply {
       prompt_tokens: input,
       completion_tokens: output,
       total_tokens: input + output,
-      prompt_tokens_details: { audio_tokens: sound },
+      prompt_tokens_details: { audio_tokens: sound, cached_tokens: cached },
       completion_tokens_details: { audio_tokens: spoken ? output - rejected : 0, rejected_prediction_tokens: rejected },
     }
     if (!this.#stream) {
@@ -557,7 +582,9 @@ export async function serve(g: TestGateway, provider: Provider, wishes: readonly
       const name = `customer-${++customers}`
       const key = await g.key(wish.place.type, 1000n)
       provider.scripts.set(name, wish.script)
-      for (let time = 0; time < wish.times; time++) await ask({ g, provider }, key, name, wish, time)
+      const asked = Array.from({ length: wish.times }, (_, time) => () => ask({ g, provider }, key, name, wish, time))
+      if (wish.atOnce) await Promise.all(asked.map(each => each()))
+      else for (const each of asked) await each()
       return { name, key, wish }
     }),
   )
@@ -596,10 +623,11 @@ async function compare(
   return entries.length > bills.length ? [`more entries than requests: ${told()}`] : []
 }
 
-function priceOf({ input, output, conditions, searches, sound, spoken, rejected, advised }: Bill): bigint {
+function priceOf({ input, cached, output, conditions, searches, sound, spoken, rejected, advised }: Bill): bigint {
   const rates = input > LONG.above ? LONG : PRICE
   const said = BigInt(output - rejected) * (spoken ? PRICE.spoken : rates.output) + BigInt(rejected) * rates.output
-  const tokens = BigInt(input - sound) * rates.input + BigInt(sound) * PRICE.sound + said
+  const read = BigInt(input - cached - sound) * rates.input + BigInt(cached) * rates.cached
+  const tokens = read + BigInt(sound) * PRICE.sound + said
   const advice = advised ? BigInt(ADVISOR.takes) * ADVISOR.input + BigInt(ADVISOR.says) * ADVISOR.output : 0n
   // An advisor is served under the same conditions, but its price has no factors for them.
   return scaled(tokens, Object.values(conditions)) + advice + BigInt(searches) * SEARCH
@@ -651,11 +679,11 @@ function mostOf(
 }
 
 /** Maximum bytes of a request. */
-const BODY_MOST = 3000
+const BODY_MOST = 14_000
 
 async function ask({ g, provider }: Scene, key: string, name: string, wish: Customer, time: number): Promise<void> {
   const { path, model } = wish.place
-  const text = `${name} said: ${'word '.repeat(wish.words)}`
+  const text = `${name} said: ${'word '.repeat(wish.words + (wish.isLong ? 2000 : 0))}`
   const native = wish.place.path === '/v1/chat/completions' && wish.place.type === 'famC'
   const [one, other] = wish.limits
   const search =
