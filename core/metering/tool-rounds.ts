@@ -5,7 +5,19 @@
 import type { SeenRound } from '../formats/terms.ts'
 import type { CallName } from '../money/price.ts'
 import { inputTokens, type Usage } from '../money/usage.ts'
-import type { Billable, Terms } from './estimate.ts'
+import type { Format } from '../formats/index.ts'
+import type { Weight, Weights } from './input.ts'
+import type { Pricing, ReportedSoFar } from './pricing.ts'
+
+/** What the results of calls are estimated by. */
+type ResultTerms = Pick<Weights, 'toolTokens' | 'openToolTokens' | 'mediaTokens'> & Pick<Pricing, 'extras'>
+
+/** A reply, as far as it shows the calls of its tools. */
+interface CallingReply {
+  readonly format: Pick<Format, 'reportsCalls'>
+  readonly delivered: number
+  readonly tally: Pick<ReportedSoFar, 'rounds'>
+}
 
 /** Input tokens of a piece of advice that another model gives. */
 const ADVICE_RESULT = 1000
@@ -24,12 +36,12 @@ export const RESULTS: Readonly<Record<CallName, 'toolTokens' | 'openToolTokens' 
 }
 
 /** Returns the tokens of the results of one call. */
-export function resultOf(kind: CallName | 'advisor', terms: Terms): number {
+export function resultOf(kind: CallName | 'advisor', terms: ResultTerms): number {
   return kind === 'advisor' ? ADVICE_RESULT : terms[RESULTS[kind]]
 }
 
 /** Returns one call of the tool with the largest results; nothing if the provider runs no tool. */
-export function largestRound(terms: Terms): readonly number[] {
+export function largestRound(terms: ResultTerms): readonly number[] {
   const { tools, advisors } = terms.extras
   const sizes = [...tools.map(({ kind }) => resultOf(kind, terms)), ...advisors.map(() => ADVICE_RESULT)]
   return sizes.length === 0 ? sizes : [Math.max(...sizes)]
@@ -41,7 +53,12 @@ export function largestRound(terms: Terms): readonly number[] {
  * @param results tokens of the results of each round, in their order
  * @param most tokens that one pass can read
  */
-export function withRounds(usage: Usage, results: readonly number[], { weight }: Terms, most: number): Usage {
+export function withRounds(
+  usage: Usage,
+  results: readonly number[],
+  { weight }: { readonly weight: Pick<Weight, 'caches'> },
+  most: number,
+): Usage {
   if (results.length === 0) return usage
   const base = inputTokens(usage)
   let found = 0
@@ -58,7 +75,7 @@ export function withRounds(usage: Usage, results: readonly number[], { weight }:
 }
 
 /** Whether a call of a tool may have begun before anything has arrived. */
-export function mayHaveBegun({ delivered, tally }: Pick<Billable, 'delivered' | 'tally'>): boolean {
+export function mayHaveBegun({ delivered, tally }: Pick<CallingReply, 'delivered' | 'tally'>): boolean {
   return delivered === 0 && tally.rounds.length === 0
 }
 
@@ -67,8 +84,8 @@ export function mayHaveBegun({ delivered, tally }: Pick<Billable, 'delivered' | 
  * @param assumesOne whether a call of each tool counts before anything has arrived
  */
 export function roundsSoFar(
-  { format, tally }: Billable,
-  terms: Terms,
+  { format, tally }: Pick<CallingReply, 'format' | 'tally'>,
+  terms: ResultTerms,
   bytesPerToken: number,
   assumesOne: boolean,
 ): readonly number[] {
@@ -80,6 +97,6 @@ export function roundsSoFar(
 }
 
 /** Returns the tokens of the results of a call, by their bytes if they have arrived. */
-export function resultTokens({ kind, resultBytes }: SeenRound, terms: Terms, bytesPerToken: number): number {
+export function resultTokens({ kind, resultBytes }: SeenRound, terms: ResultTerms, bytesPerToken: number): number {
   return resultBytes === undefined ? resultOf(kind, terms) : Math.ceil(resultBytes / bytesPerToken)
 }

@@ -14,7 +14,7 @@ interface Scene {
   readonly g: TestGateway
   readonly upstream: ScriptedUpstream
   /** Lets the provider answer the requests that have arrived, and all that come later. */
-  answer(): void
+  readonly answer: () => void
 }
 
 /** A gateway whose provider answers when it is told to. */
