@@ -1,6 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import t, { type Test } from 'tap'
 import { audit } from '../../core/ledger/audit.ts'
+import { differenceOf } from '../../core/ledger/opinions.ts'
 import { bytesOfId } from '../../core/lib/ids.ts'
 import { parseDecimal } from '../../core/money/credits.ts'
 import type { FormatName } from '../../core/formats/index.ts'
@@ -435,6 +436,33 @@ t.test(
     ])
   },
 )
+
+t.test('an audit shows where upstreams report other sums than those that were charged', async t => {
+  const place = await scene(t)
+  const { g, upstream } = place
+  const key = await g.key('famC')
+  const usage = (more: object) => ({ prompt_tokens: 100, completion_tokens: 100, total_tokens: 200, ...more })
+  const report = async (): Promise<string[]> => {
+    await g.settled(key)
+    const { opinions } = await audit(g.gateway.ledger, [await g.id(key)], 'charges')
+    return opinions.map(opinion => differenceOf(opinion) ?? 'the same')
+  }
+  const answer = async (reported: object): Promise<void> => {
+    upstream.script = (_received, res) => json(res, reply(CHAT, reported))
+    t.equal((await ask(place, 'chat-completions', {}, key)).status, 200)
+  }
+  await answer(usage({}))
+  t.same(await report(), [], 'without another sum there is no opinion')
+  await answer(usage({ cost: 0.0009 }))
+  t.same(await report(), ['the same'])
+  await answer(usage({ cost: 0.0036 }))
+  const spread = 'famC acme/famC-5.5: a dollar that it reports was charged 0.5 to 2 credits'
+  t.same(await report(), [spread])
+  await answer(usage({ total_tokens: 150 }))
+  t.same(await report(), [spread.replace(': a', ': 1 of 3 charges are for 200 tokens where it reports 150; a')])
+  const [entry] = await g.settled(key)
+  t.notMatch(JSON.stringify(entry), 'reported', 'customers do not see it')
+})
 
 t.test(
   'an advisor that was not used is free; one that was costs its input and an answer, even if the balance ends',

@@ -1,3 +1,4 @@
+import { readFileSync } from 'node:fs'
 import type { ServerResponse } from 'node:http'
 import { setImmediate as turn } from 'node:timers/promises'
 import t, { type Test } from 'tap'
@@ -5,6 +6,7 @@ import type { KeyType } from '../../core/config/config.ts'
 import { mostBelowZero, mostBelowZeroByTools } from '../ledger/below-zero.ts'
 import { matchAll } from '../matching.ts'
 import { startGateway, type TestGateway, until } from '../gateway.ts'
+import { rowsOf } from '../tables.ts'
 import { json, ScriptedUpstream } from '../upstream.ts'
 
 /** Tools that the provider runs, whose results become input of further passes, and how far they take a balance. */
@@ -285,29 +287,27 @@ t.test('results count by their bytes when they have arrived', async t => {
   matchAll(t, await g.settled(key), [{ status: 'ok', usage_source: 'upstream', cost_nano: String(provider.billed) }])
 })
 
-t.test('agents search with these balances', async t => {
-  // Claude Code asks in a request of its own. Codex declares the tool in each request.
-  const agents = [
-    { path: MESSAGES, bytes: 1000, output: 64_000, type: 'famA', model: 'acme/famA-medium-5', credits: 0.2 },
-    { path: MESSAGES, bytes: 1000, output: 64_000, type: 'famA', model: 'acme/famA-large-5', credits: 0.8 },
-    { path: RESPONSES, bytes: 50_000, output: undefined, type: 'famC', model: 'acme/famC-5.5', credits: 0.4 },
-    { path: RESPONSES, bytes: 50_000, output: undefined, type: 'famC', model: 'acme/famC-5.6-sol', credits: 1.8 },
-  ] as const
-  for (const { path, bytes, output, type, model, credits } of agents) {
+const AGENTS = {
+  'Claude Code': { path: MESSAGES, bytes: 1000 },
+  Codex: { path: RESPONSES, bytes: 50_000 },
+} as const
+
+t.test('agents search with the balances that docs/charging.md states', async t => {
+  const page = readFileSync(new URL('../../docs/charging.md', import.meta.url), 'utf8')
+  for (const [agent = '', quoted = '', credits] of rowsOf(page, 'agent')) {
+    const { path, bytes } = AGENTS[agent as keyof typeof AGENTS]
+    const model = quoted.replaceAll('`', '')
     const { g, provider } = await start(t, [RESULT / 2])
-    const nano = BigInt(credits * 1e9)
-    const { secret: key } = await g.gateway.keys.create({ type, name: '', credits: nano, expiresAt: undefined })
+    const wish = { name: '', credits: BigInt(Number(credits) * 1e9), expiresAt: undefined }
+    const { secret: key } = await g.gateway.keys.create({ ...wish, type: SEARCHES[path].type })
     const text = 'x'.repeat(bytes)
+    const [tool] = SEARCHES[path].tools
     const body =
       path === MESSAGES
-        ? {
-            messages: [{ role: 'user', content: text }],
-            max_tokens: output,
-            tools: [{ ...SEARCHES[path].tools[0], max_uses: 8 }],
-          }
-        : { input: text, tools: SEARCHES[path].tools }
+        ? { messages: [{ role: 'user', content: text }], max_tokens: 64_000, tools: [{ ...tool, max_uses: 8 }] }
+        : { input: text, tools: [tool] }
     const answer = await g.call(path, { key, body: { model, stream: true, ...body } })
-    t.match(answer.text, path === MESSAGES ? 'end_turn' : 'response.completed', `${model} with ${credits}`)
+    t.match(answer.text, path === MESSAGES ? 'end_turn' : 'response.completed', `${agent}: ${model}`)
     t.equal(provider.bills[0]?.searches, 1)
     await g.settled(key)
   }
