@@ -31,7 +31,7 @@ import {
   images,
   outputRate,
 } from './pricing.ts'
-import { largestRound, mayHaveBegun, resultOf, withRounds } from './tool-rounds.ts'
+import { largestFirst, largestRound, mayHaveBegun, resultOf, withRounds } from './tool-rounds.ts'
 
 /**
  * Returns the hold that covers all of the input and a number of output tokens, each at its dearest, in nano-credits.
@@ -63,21 +63,16 @@ export function heldCalls(x: Pick<Billable, 'body' | 'format'>, terms: Terms, mo
     entry,
     endsAtCalls ? 1 : Math.min(said === Infinity ? toolCalls : said, most),
   ])
-  const results = (): number[] => {
-    const ofTools = tools.map(tool => ({ tokens: resultOf(tool.kind, terms), count: times(tool) }))
-    const all = [...ofTools, ...advice.map(([, count]) => ({ tokens: resultOf('advisor', terms), count }))]
-    all.sort((a, b) => b.tokens - a.tokens)
-    // One limit for all tools together.
-    const sum = all.reduce((sum, { count }) => sum + count, 0)
-    let left =
-      x.format.callLimit === 'all tools' ? Math.max(...all.map(({ count }) => count)) : Math.min(sum, CALLS_MAX)
-    return all.flatMap(({ tokens, count }) => {
-      const some = Math.min(count, left)
-      left -= some
-      return Array.from({ length: some }, () => tokens)
-    })
-  }
-  return { calls: callsHeld(extras, times), advice, results: endsAtCalls ? largestRound(terms) : results() }
+  const calls = callsHeld(extras, times)
+  if (endsAtCalls) return { calls, advice, results: largestRound(terms) }
+  const counts = [
+    ...tools.map(tool => ({ tokens: resultOf(tool.kind, terms), count: times(tool) })),
+    ...advice.map(([, count]) => ({ tokens: resultOf('advisor', terms), count })),
+  ]
+  const rounds = counts.map(({ count }) => count)
+  // One limit may be for all tools together.
+  const all = x.format.callLimit === 'all tools' ? Math.max(...rounds) : rounds.reduce((sum, count) => sum + count)
+  return { calls, advice, results: largestFirst(counts, Math.min(all, CALLS_MAX)) }
 }
 
 /** Whether a request can limit how often a tool is run. */

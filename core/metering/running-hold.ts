@@ -113,7 +113,7 @@ export class RunningHold implements Indexed {
       return
     }
     const limit = x.model.entry.reasoningInLimit ? outputLimit(x) : Infinity
-    if (limit !== Infinity && runningCharge(x, this.terms.held, limit) <= this.amount) {
+    if (limit !== Infinity && runningCharge(x, this.terms.held, limit, true) <= this.amount) {
       this.#checkAtBytes = beyond(limit)
       return
     }

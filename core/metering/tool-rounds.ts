@@ -47,6 +47,17 @@ export function largestRound(terms: ResultTerms): readonly number[] {
   return sizes.length === 0 ? sizes : [Math.max(...sizes)]
 }
 
+/** Returns the tokens of the results of a number of rounds at most, the largest first. @param counts how many of each size */
+export function largestFirst(
+  counts: readonly { readonly tokens: number; readonly count: number }[],
+  most: number,
+): readonly number[] {
+  const results: number[] = []
+  for (const { tokens, count } of counts.toSorted((a, b) => b.tokens - a.tokens))
+    for (let nth = 0; nth < count && results.length < most; nth++) results.push(tokens)
+  return results
+}
+
 /**
  * Adds the input of rounds to a usage. New results may be written to a prompt cache. What was read before is read again
  * as plain input.
