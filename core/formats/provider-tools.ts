@@ -74,11 +74,6 @@ export function takesLimit(tool: Json | undefined): boolean {
   return LIMITED_TOOLS.test(text(tool?.['type']) ?? '')
 }
 
-/** Whether a request's own limit of calls is at most a number. A limit of 0 is for the provider to judge. */
-export function isWithin(limit: unknown, most: number): boolean {
-  return limit === 0 || (positive(limit) ?? Infinity) <= most
-}
-
 /** What a tool asks for that its fee does not cover. */
 function beyondFee(tool: Json, type: string): string | undefined {
   const sizes = [object(tool['container']), object(tool['environment'])].map(

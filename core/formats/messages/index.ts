@@ -11,7 +11,7 @@ import { decoder, decodeReply } from './decode-reply.ts'
 import { CARRIES, decodeRequest, REFUSES } from './decode-request.ts'
 import { encoder, encodeReply } from './encode-reply.ts'
 import { encodeRequest } from './encode-request.ts'
-import { callOfBlock, isWithin, roundOfBlock, takesLimit } from '../provider-tools.ts'
+import { callOfBlock, roundOfBlock, takesLimit } from '../provider-tools.ts'
 import { BUDGET_MIN } from '../translate/tools.ts'
 import { passedBetas } from './betas.ts'
 import { envelope } from './errors.ts'
@@ -112,10 +112,9 @@ export const messages: Format = {
   storesByDefault: false,
   limitCalls(body, most, unsaid) {
     body.change('tools', tool => {
-      const limit = object(tool)?.['max_uses']
-      return takesLimit(object(tool)) && !isWithin(limit, most)
-        ? { ...object(tool), max_uses: Math.min(most, positive(limit) ?? unsaid) }
-        : tool
+      const said = positive(object(tool)?.['max_uses'])
+      if (!takesLimit(object(tool)) || (said !== undefined && said <= most)) return tool
+      return { ...object(tool), max_uses: Math.min(most, said ?? unsaid) }
     })
   },
   probe: model => ({ model, max_tokens: 16, messages: [{ role: 'user', content: 'Reply with OK.' }] }),

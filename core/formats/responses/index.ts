@@ -4,7 +4,7 @@ import { NO_USAGE, plus, type Usage } from '../../money/usage.ts'
 import type { CountedUsage, Json, Pass, Reading } from '../terms.ts'
 import type { Format, RunningStream } from '../format.ts'
 import { failedResponseError, openaiError } from '../openai-errors.ts'
-import { callOfItem, isWithin, roundOfItem } from '../provider-tools.ts'
+import { callOfItem, roundOfItem } from '../provider-tools.ts'
 import { list, object, positive, text } from '../json.ts'
 import { FOREIGN_FAILURES, failureFrom, foreignFailure } from '../failures.ts'
 import { conditionNamed, countInclusive, type InclusiveNames, encodeInclusive } from '../usage.ts'
@@ -132,9 +132,9 @@ export const responses: Format = {
   callLimit: 'all tools',
   storesByDefault: true,
   limitCalls(body, most, unsaid) {
-    const limit = body.get('max_tool_calls')
-    if (body.contents.providerTools.length > 0 && !isWithin(limit, most))
-      body.set('max_tool_calls', Math.min(most, positive(limit) ?? unsaid))
+    const said = positive(body.get('max_tool_calls'))
+    if (body.contents.providerTools.length === 0 || (said !== undefined && said <= most)) return
+    body.set('max_tool_calls', Math.min(most, said ?? unsaid))
   },
   // Each item ends with `.done` events, and the next one begins with others.
   probe: model => ({ model, input: 'Reply with OK.', max_output_tokens: 16, store: false }),
