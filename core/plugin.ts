@@ -61,7 +61,7 @@ export { Traffic } from './pool/traffic.ts'
 export { formatCredits, NANO } from './money/credits.ts'
 export { type ConditionName, type Conditions, leastCharge, type Price } from './money/price.ts'
 export { inputTokens, type Usage } from './money/usage.ts'
-export { callsHeld, NO_EXTRAS } from './metering/extras.ts'
+export { oneOfEach, NO_EXTRAS } from './metering/extras.ts'
 export {
   balanceOf,
   credits,

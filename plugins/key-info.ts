@@ -44,10 +44,10 @@ export default definePlugin({
       for (const { account, quota } of quotas) {
         const { used, resetsAt } = await ledger.quotaUsed(account, quota, now())
         const name = memberOf(quota)
-        const sum = sums.get(name) ?? { resetsAt, isUsedUp: true }
+        const sum: Sum = sums.get(name) ?? { resetsAt, usedUp: new Map() }
         sums.set(name, sum)
         sum.resetsAt = Math.min(sum.resetsAt, resetsAt)
-        sum.isUsedUp &&= used >= quota.amount
+        sum.usedUp.set(account, sum.usedUp.get(account) === true || used >= quota.amount)
         if (quota.unit === 'cost') continue
         if (options.quotas === 'all') add((sum.all ??= { limit: 0n, used: 0n }), { limit: quota.amount, used })
         if (quota.fairShare)
@@ -94,7 +94,8 @@ interface Sum {
   all?: Use
   share?: Use
   resetsAt: number
-  isUsedUp: boolean
+  /** By account: whether one of its quotas is used up. */
+  readonly usedUp: Map<string, boolean>
 }
 
 function add(sum: Use, { limit, used }: Use): void {
@@ -103,11 +104,11 @@ function add(sum: Use, { limit, used }: Use): void {
   sum.used += used < limit ? used : limit
 }
 
-function shown({ all, share, resetsAt, isUsedUp }: Sum): object {
+function shown({ all, share, resetsAt, usedUp }: Sum): object {
   return {
     ...(all && amounts(all)),
     ...(share && { share: amounts(share) }),
-    used_up: isUsedUp,
+    used_up: [...usedUp.values()].every(Boolean),
     reset_at: isoTime(resetsAt),
   }
 }

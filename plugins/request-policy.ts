@@ -1,6 +1,6 @@
 import {
   KNOWN_MEMBERS,
-  callsHeld,
+  oneOfEach,
   type ConditionName,
   type Conditions,
   definePlugin,
@@ -237,7 +237,7 @@ function extrasFrom({ conditions, tools, models, advisors, media }: Findings, { 
     predicted: predictedTokens(body),
   }
   // If a format does not report calls, a requested tool counts as called.
-  return format.reportsCalls || tools.length === 0 ? extras : { ...extras, leastCalls: callsHeld(extras, () => 1) }
+  return format.reportsCalls || tools.length === 0 ? extras : { ...extras, leastCalls: oneOfEach(extras) }
 }
 
 /** @param covered whether it has a price but the operator does not offer it */

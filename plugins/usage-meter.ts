@@ -66,8 +66,8 @@ export default definePlugin({
         // Another account may have been chosen for its quota, which may speak another format.
         if (x.route.format !== format) x.tally.follow(x)
         const runningHold = new metering.RunningHold(keyHold, quotaHolds, host.ledger, termsOf(x), ahead)
-        lower(x, runningHold, terms.held, host)
-        if (terms.held.reasoning !== 'none' && (streams(x) || !x.model.entry.reasoningInLimit)) {
+        lower(x, runningHold, host)
+        if (runningHold.terms.held.reasoning !== 'none' && (streams(x) || !x.model.entry.reasoningInLimit)) {
           runningHold.silent = x
           silent.add(runningHold)
         }
@@ -99,7 +99,7 @@ export default definePlugin({
       },
       events: 'signals',
       event(x, { reading }) {
-        if (reading.usage || reading.calls) x.runningHold.recheck()
+        if (reading.usage || reading.calls || reading.rounds) x.runningHold.recheck()
       },
       progress: x => x.runningHold.progress(x),
       listening(x, anybody) {
@@ -172,12 +172,8 @@ function leastOutput(x: Known, { leastOutput, leastLimit }: metering.Terms, host
 }
 
 /** Lowers the limits of a request that cannot be ended early to what is held: first its calls, then its output. */
-function lower(
-  x: Exchange & Known,
-  { amount, underfunded }: metering.RunningHold,
-  terms: metering.Terms,
-  host: Host,
-): void {
+function lower(x: Exchange & Known, { amount, underfunded, terms: pair }: metering.RunningHold, host: Host): void {
+  const terms = pair.held
   const { tools, advisors } = terms.extras
   let calls = metering.CALLS_MAX
   if (!streams(x) && tools.length + advisors.length > 0) {

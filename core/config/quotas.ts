@@ -24,8 +24,8 @@ export function quotasFromFile(raw: unknown, path: Path, reader: SectionReader):
   const isList = Array.isArray(raw)
   const list = (isList ? raw : [raw]) as readonly RawQuota[]
   const quotas = list.map((quota, index) => quotaFromFile(quota, isList ? [...path, index] : path, reader))
-  quotas.forEach(({ name }, index) => {
-    if (quotas.findIndex(quota => quota.name === name) < index)
+  quotas.forEach(({ name, unit }, index) => {
+    if (quotas.findIndex(quota => quota.name === name && quota.unit === unit) < index)
       reader.add([...path, index], 'two quotas have the same window and unit', 'remove one of them')
   })
   return quotas
@@ -37,8 +37,6 @@ function quotaFromFile(raw: RawQuota, path: Path, reader: SectionReader): Quota 
   if ((raw.credits === undefined) === (raw.cost === undefined))
     reader.add(path, 'expected either credits or cost', '{ credits: 500, per: week } or { cost: 50, per: week }')
   const amount = raw[unit] === undefined ? 0n : reader.amount([...path, unit])
-  // A quota in credits is named by its window alone.
-  const named = (window: string): string => (unit === 'cost' ? `cost-${window}` : window)
   const calendar = CALENDAR.find(word => word === per)
   if (!calendar) {
     for (const [member, value] of Object.entries({ anchor, zone }))
@@ -48,7 +46,7 @@ function quotaFromFile(raw: RawQuota, path: Path, reader: SectionReader): Quota 
           `a rolling window has no ${member}`,
           'set per to day, week or month, or remove it',
         )
-    return { name: named(per), amount, unit, window: { rollingMs: duration(per) }, fairShare }
+    return { name: per, amount, unit, window: { rollingMs: duration(per) }, fairShare }
   }
   if (zone !== undefined && !IANAZone.isValidZone(zone))
     reader.add([...path, 'zone'], `there is no time zone "${zone}"`, 'use a name such as Europe/Berlin')
@@ -57,7 +55,7 @@ function quotaFromFile(raw: RawQuota, path: Path, reader: SectionReader): Quota 
   const fits = on === '' || (calendar === 'week' ? weekday > 0 : calendar === 'month' && weekday === 0)
   if (!fits)
     reader.add([...path, 'anchor'], `"${anchor}" is no beginning of a ${calendar}`, `write ${ANCHORS[calendar]}`)
-  const name = named([per, anchor?.replace(' ', '-'), zone].filter(part => part !== undefined).join('@'))
+  const name = [per, anchor?.replace(' ', '-'), zone].filter(part => part !== undefined).join('@')
   const day = calendar === 'month' && on !== '' ? Number(on) : 1
   const window = {
     per: calendar,

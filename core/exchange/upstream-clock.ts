@@ -1,4 +1,4 @@
-/** Measures how long an upstream works for an exchange, and how long it sends no visible output. */
+/** Measures how long an upstream takes for an exchange, and how long it sends no visible output. */
 
 /** Milliseconds without visible output that count as silence. Shorter gaps are between the tokens of a text. */
 const SILENCE_MS = 250

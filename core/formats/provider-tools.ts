@@ -214,14 +214,25 @@ export function callOfBlock(block: Json | undefined, index: unknown): SeenCall |
   return kind === 'codeExecution' ? { kind, id: 'container', ifAsked: true } : { kind, id }
 }
 
-/** Returns the round that an item of a responses reply begins or ends. @param place as for `callOfItem` */
-export function roundOfItem(item: Json | undefined, place: unknown): SeenRound | undefined {
+/**
+ * Returns the round that an item of a responses reply begins or ends.
+ * @param place as for `callOfItem`
+ * @param begun as for `callOfItem`
+ */
+export function roundOfItem(item: Json | undefined, place: unknown, begun = false): SeenRound | undefined {
   const type = text(item?.['type'])
   if (!type?.endsWith('_call') || (CLIENT_CALLS.test(type) && type !== 'shell_call')) return undefined
-  if (type === 'shell_call' && text(object(item?.['environment'])?.['type']) === 'local') return undefined
+  const where = text(object(item?.['environment'])?.['type'])
+  if (type === 'shell_call' && where === 'local') return undefined
   const id = typeof place === 'number' ? `item ${place}` : (text(item?.['id']) ?? 'item')
   const found = item?.['results'] ?? item?.['outputs'] ?? (type === 'mcp_call' ? item?.['output'] : undefined)
-  return { kind: kindOf(type), id, ...resultBytes(found) }
+  return {
+    kind: type === 'shell_call' ? 'codeExecution' : kindOf(type),
+    id,
+    ...(begun && !callOfItem(item, place, true) && { isOpen: true }),
+    ...(type === 'shell_call' && where === undefined && { ifAsked: true }),
+    ...resultBytes(found),
+  }
 }
 
 /** Returns the round that a block of a messages reply begins, or the results that it carries. */

@@ -92,7 +92,18 @@ export class UsageTally {
   #noteRounds(rounds: readonly SeenRound[], isFinal: boolean): void {
     // The last event of a stream lists all of them again, and may name them in another way.
     if (isFinal && this.#rounds.size > 0) return
-    for (const round of rounds) this.#rounds.set(round.id, { ...this.#rounds.get(round.id), ...round })
+    for (const round of rounds) {
+      const { isOpen: _begun, ...known } = this.#rounds.get(round.id) ?? {}
+      this.#rounds.set(round.id, { ...known, ...round })
+    }
+  }
+
+  /** Calls that have begun, and of which only the end shows whether they are billed. */
+  get openCalls(): Calls | undefined {
+    const open: Partial<Record<CallName, number>> = {}
+    for (const { kind, isOpen } of this.#rounds.values())
+      if (isOpen && kind !== 'advisor') open[kind] = (open[kind] ?? 0) + 1
+    return Object.keys(open).length === 0 ? undefined : open
   }
 
   /** The rounds of tools that the reported input does not contain. */

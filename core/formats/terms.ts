@@ -56,6 +56,10 @@ export interface SeenRound {
   readonly id: string
   /** Bytes of its results; undefined if the event has none. */
   readonly resultBytes?: number
+  /** It has begun, and only its end shows whether it is billed. */
+  readonly isOpen?: boolean
+  /** The call is the provider's only if the request lets the provider run such a tool. */
+  readonly ifAsked?: boolean
 }
 
 /**

@@ -167,6 +167,7 @@ export class Ledger extends Accounts {
    * @throws GatewayError unavailable
    */
   async extend(hold: Hold, amount: bigint): Promise<'held' | 'over' | 'off'> {
+    if (hold.over) return 'over'
     const [kind, held = '0', balance = '0'] = await this.#settler.extend(hold, amount)
     if (kind === 'off') {
       hold.request.end?.(held as EndReason)

@@ -15,9 +15,8 @@ const SPREAD_MAX = 1.05
 export interface Opinion {
   readonly upstream: string
   readonly model: string
-  /** Charges with a second opinion. */
   charges: number
-  /** Those of other tokens than the upstream's sum, and both sums. */
+  /** Charges for other tokens than the upstream's sum, and both sums. */
   otherTokens: number
   chargedTokens: number
   reportedTokens: number
@@ -32,8 +31,8 @@ export class Opinions {
 
   /** Adds an entry. */
   add({ charge, waived, notes }: Pick<HistoryEntry, 'charge' | 'waived' | 'notes'>): void {
-    const { reported, usage, model = '' } = notes
-    if (!reported || !usage) return
+    const { reported = {}, usage, model = '' } = notes
+    if (!usage) return
     const [upstream = ''] = (notes.upstream ?? '').split('/')
     const opinion = this.#opinionOf(upstream, model)
     opinion.charges++

@@ -46,9 +46,9 @@ export function partMs(rollingMs: number): number {
   return Math.ceil(rollingMs / ROLLING_PARTS)
 }
 
-/** Returns the ledger's name of a quota of an upstream account. Another window is another quota. */
-export function quotaAccount(account: string, { name }: Pick<Quota, 'name'>): string {
-  return `${OF_QUOTAS}${account}:${name}`
+/** Returns the ledger's name of a quota of an upstream account. Another window or unit is another quota. */
+export function quotaAccount(account: string, { name, unit }: Pick<Quota, 'name' | 'unit'>): string {
+  return `${OF_QUOTAS}${account}:${unit === 'cost' ? 'cost-' : ''}${name}`
 }
 
 /**

@@ -89,9 +89,10 @@ end
 local function onlyHeld(shares, sharer, quota, balance, held, least, from, length, rolling)
   if balance + held < least then return false end
   if sharer == '' or balance < least then return true end
-  local used, before = readShare(redis.call('HGET', shares, sharer), from, length)
+  local own = redis.call('HGET', shares, sharer)
+  local used, before = readShare(own, from, length)
   local earlier = rolling and (before or 0) * math.max(0, 1 - (now() - from) / length) or 0
-  return (used or 0) + earlier + least <= math.floor(quota / (redis.call('HLEN', shares) + 1))
+  return (used or 0) + earlier + least <= math.floor(quota / (redis.call('HLEN', shares) + (own and 1 or 2)))
 end
 
 -- Holds an amount on a quota whose balance is known, and writes the fields that its window needs as well.

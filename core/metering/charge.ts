@@ -3,8 +3,8 @@ import type { ModelEntry } from '../config/config.ts'
 import type { Format } from '../formats/index.ts'
 import { type ProviderTool, takesLimit } from '../formats/provider-tools.ts'
 import type { CountedUsage, Pass } from '../formats/terms.ts'
-import { type BilledUsage, chargeAll, tokensFor } from '../money/price.ts'
-import type { Usage } from '../money/usage.ts'
+import { type BilledUsage, type CallName, chargeAll, tokensFor } from '../money/price.ts'
+import { inputTokens, type Usage } from '../money/usage.ts'
 import { SAFE_BYTES_PER_TOKEN } from './documents.ts'
 import {
   asInput,
@@ -20,7 +20,7 @@ import {
   type Terms,
   windowOf,
 } from './estimate.ts'
-import { CALLS_MAX, callsHeld, type HeldCalls, mostBelieved } from './extras.ts'
+import { CALLS_MAX, callsHeld, type HeldCalls, mostBelieved, oneOfEach } from './extras.ts'
 import {
   adviceAsked,
   adviceOf,
@@ -31,7 +31,7 @@ import {
   images,
   outputRate,
 } from './pricing.ts'
-import { largestFirst, largestRound, mayHaveBegun, resultOf, withRounds } from './tool-rounds.ts'
+import { largestFirst, largestRound, hasShownNothing, resultOf, withRounds } from './tool-rounds.ts'
 
 /**
  * Returns the hold that covers all of the input and a number of output tokens, each at its dearest, in nano-credits.
@@ -55,16 +55,13 @@ export function heldCalls(x: Pick<Billable, 'body' | 'format'>, terms: Terms, mo
   const { tools, advisors } = extras
   if (tools.length + advisors.length === 0) return { calls: extras.leastCalls, advice: [], results: [] }
   const endsAtCalls = x.body.get('stream') === true && x.format.reportsCalls
-  const times = (tool: ProviderTool): number => {
-    if (endsAtCalls) return 1
-    return Math.min(tool.most ?? toolCalls, isLimited(tool, x.format) ? most : CALLS_MAX)
-  }
+  const times = (tool: ProviderTool): number =>
+    Math.min(tool.most ?? toolCalls, isLimited(tool, x.format) ? most : CALLS_MAX)
   const advice = advisors.map(({ entry, most: said }): [ModelEntry, number] => [
     entry,
     endsAtCalls ? 1 : Math.min(said === Infinity ? toolCalls : said, most),
   ])
-  const calls = callsHeld(extras, times)
-  if (endsAtCalls) return { calls, advice, results: largestRound(terms) }
+  if (endsAtCalls) return { calls: oneOfEach(extras), advice, results: largestRound(terms) }
   const counts = [
     ...tools.map(tool => ({ tokens: resultOf(tool.kind, terms), count: times(tool) })),
     ...advice.map(([, count]) => ({ tokens: resultOf('advisor', terms), count })),
@@ -72,7 +69,7 @@ export function heldCalls(x: Pick<Billable, 'body' | 'format'>, terms: Terms, mo
   const rounds = counts.map(({ count }) => count)
   // One limit may be for all tools together.
   const all = x.format.callLimit === 'all tools' ? Math.max(...rounds) : rounds.reduce((sum, count) => sum + count)
-  return { calls, advice, results: largestFirst(counts, Math.min(all, CALLS_MAX)) }
+  return { calls: callsHeld(extras, times), advice, results: largestFirst(counts, Math.min(all, CALLS_MAX)) }
 }
 
 /** Whether a request can limit how often a tool is run. */
@@ -93,12 +90,17 @@ export function callsFor(x: Billable, amount: bigint, output: number, terms: Ter
 
 /** Returns how many output tokens a hold covers besides the input and the calls. */
 export function outputOf(x: Billable, hold: bigint, terms: Terms, held: HeldCalls): number {
-  return tokensFor(hold - holdFor(x, 0, terms, held), outputRateOf(x, terms))
+  const input = asInput(terms, estimateInput(x, terms, SAFE_BYTES_PER_TOKEN), x.model.entry.price)
+  const read = inputTokens(withRounds(input, held.results, terms, windowOf(x.model)))
+  return tokensFor(hold - holdFor(x, 0, terms, held), outputRate(x.model.entry.price, read, terms))
 }
 
-/** Returns the dearest rate of the request's output, in nano-credits per million tokens. */
+/**
+ * Returns the dearest rate of the request's output, in nano-credits per million tokens. Tools may add any amount of input.
+ */
 export function outputRateOf(x: Pick<Billable, 'model'>, terms: Terms): bigint {
-  return outputRate(x.model.entry.price, estimateInput(x, terms, SAFE_BYTES_PER_TOKEN), terms)
+  const input = terms.weight.providerTools ? Infinity : estimateInput(x, terms, SAFE_BYTES_PER_TOKEN)
+  return outputRate(x.model.entry.price, input, terms)
 }
 
 /**
@@ -115,9 +117,9 @@ export function delivered(x: Billable, terms: Terms): readonly BilledUsage[] {
  */
 export function runningCharge(x: Billable, terms: Terms, ahead = 0, isCallAhead = false): bigint {
   // Nothing is known to have cost anything yet. Further output would cost its input as well.
-  if (ahead === 0 && !isCallAhead && mayHaveBegun(x) && !x.tally.usage() && !growsByClock(x, terms)) return 0n
+  if (ahead === 0 && !isCallAhead && hasShownNothing(x) && !x.tally.usage() && !growsByClock(x, terms)) return 0n
   // Until something has arrived, a call counts already.
-  const further = isCallAhead && x.format.reportsCalls && !mayHaveBegun(x) ? largestRound(terms) : []
+  const further = isCallAhead && x.format.reportsCalls && !hasShownNothing(x) ? largestRound(terms) : []
   const usage = cancelUsage(x, terms, further)
   const most = x.model.entry.reasoningInLimit ? outputLimit(x) : Infinity
   const parts = cancelParts(
@@ -126,9 +128,12 @@ export function runningCharge(x: Billable, terms: Terms, ahead = 0, isCallAhead 
     terms,
   )
   if (further.length === 0) return chargeAll(parts)
-  const fees = terms.extras.tools.map(({ kind }) => (kind === 'advisor' ? 0n : (x.model.entry.price.calls[kind] ?? 0n)))
+  const { price } = x.model.entry
+  const kinds = terms.extras.tools.map(({ kind }) => kind as CallName)
+  const fees = kinds.map(kind => price.calls[kind] ?? 0n)
+  const image = kinds.includes('imageGeneration') ? images({ imageGeneration: 1 }, price, terms.imageTokens) : []
   return (
-    chargeAll([...parts, ...adviceOf(inputOfPass(x, terms), 1, terms)]) +
+    chargeAll([...parts, ...adviceOf(inputOfPass(x, terms), 1, terms), ...image]) +
     fees.reduce((most, fee) => (fee > most ? fee : most), 0n)
   )
 }

@@ -1,6 +1,6 @@
 /** What an exchange costs the operator, as far as it is known. */
 import type { Upstream } from '../config/config.ts'
-import { NANO, parseDecimal } from '../money/credits.ts'
+import { MAX_AMOUNT, NANO, parseDecimal } from '../money/credits.ts'
 import { chargeAll, unpricedOf, type BilledUsage } from '../money/price.ts'
 
 /**
@@ -18,7 +18,10 @@ export function costOf(
 ): bigint | undefined {
   if (dollar === undefined && cost.size === 0) return undefined
   const dollars = reported === undefined ? undefined : parseDecimal(reported)
-  if (dollar !== undefined && dollars !== undefined) return (dollars * dollar + NANO - 1n) / NANO
+  if (dollar !== undefined && dollars !== undefined) {
+    const cost = (dollars * dollar + NANO - 1n) / NANO
+    return cost > MAX_AMOUNT ? MAX_AMOUNT : cost
+  }
   const priced = parts.flatMap(part => {
     const price = cost.get(part.model ?? sends) ?? cost.get('*')
     // If a price lacks a used item, the total is unknown.

@@ -8,7 +8,7 @@ import { fitted, inputTokens, NO_USAGE, plus, type Usage } from '../money/usage.
 import type { KnownPrefix } from './prefixes.ts'
 import type { Price } from '../money/price.ts'
 import { dearestOutput, type Pricing, type ReportedSoFar } from './pricing.ts'
-import { mayHaveBegun, resultTokens, roundsSoFar, withRounds } from './tool-rounds.ts'
+import { hasShownNothing, resultTokens, roundsSoFar, shownRounds, withRounds } from './tool-rounds.ts'
 
 /** Rates for estimating text and media as tokens: options of the metering stage. */
 export interface Rates extends Weights {
@@ -113,7 +113,7 @@ export function observed(x: Billable, terms: Terms): Usage {
 /** Returns the input that a pass reads now: the input of the request, and the results of tools. */
 export function inputOfPass(x: Billable, terms: Terms): number {
   const base = inputTokens(withReported(x, terms, knownInput(x, terms), 0))
-  return x.tally.rounds.reduce(
+  return shownRounds(x.tally, terms).reduce(
     (sum, round) => sum + (round.kind === 'advisor' ? 0 : resultTokens(round, terms, SAFE_BYTES_PER_TOKEN)),
     base,
   )
@@ -130,7 +130,7 @@ export function cancelUsage(x: Billable, terms: Terms, ahead: readonly number[] 
   // Predicted text that was not used is unseen output.
   const hidden = Math.min(hiddenOutput(x, terms), Math.max(0, most - visible)) + terms.extras.predicted
   const estimated = withReported(x, terms, knownInput(x, terms), visible + hidden)
-  const rounds = roundsSoFar(x, terms, SAFE_BYTES_PER_TOKEN, mayHaveBegun(x))
+  const rounds = roundsSoFar(x, terms, SAFE_BYTES_PER_TOKEN, hasShownNothing(x))
   const usage = withRounds(estimated, [...rounds, ...ahead], terms, windowOf(x.model))
   const { price } = x.model.entry
   // Media do not show in the bytes of a reply.

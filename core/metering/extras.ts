@@ -33,6 +33,12 @@ export const CALLS_MAX = 1000
 /** Maximum believed calls of a kind that the request did not enable. */
 const UNASKED_CALLS = 10
 
+/** Returns one call of each kind of tool. */
+export function oneOfEach({ tools, leastCalls }: Pick<Extras, 'tools' | 'leastCalls'>): Calls {
+  const kinds = tools.flatMap(({ kind }) => (kind === 'advisor' ? [] : [[kind, 1] as const]))
+  return { ...leastCalls, ...Object.fromEntries(kinds) }
+}
+
 /** Returns the calls to hold for, by kind. @param times calls of each tool */
 export function callsHeld(
   { tools, leastCalls }: Pick<Extras, 'tools' | 'leastCalls'>,

@@ -131,8 +131,8 @@ export class Holder {
     const failed = answers.find(answer => answer.status === 'rejected')
     if (failed) throw failed.reason
     // All of them must have something left.
-    if (given.some(({ kind }) => kind === 'busy')) return { kind: 'busy' }
     const refusals = given.flatMap(answer => (answer.kind === 'insufficient' ? [answer] : []))
+    if (refusals.length === 0) return { kind: 'busy' }
     return {
       kind: 'used up',
       resetsAt: Math.max(...refusals.map(({ resetsAt }) => resetsAt)),

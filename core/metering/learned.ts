@@ -1,7 +1,7 @@
 /**
  * What replies reveal about an upstream's models: their speed, and the tokens that the upstream adds to a prompt. What a
- * key's own replies have shown is charged to that key alone. What many keys have shown is held for all of them, and
- * charged to nobody else.
+ * key's own replies have shown is held and charged for that key. What many keys have shown is held for all of them, and
+ * charged to none.
  */
 import { lru } from '../lib/lru.ts'
 import { NANO } from '../money/credits.ts'
@@ -33,7 +33,7 @@ export interface Learner {
   readonly settled: bigint
 }
 
-/** Whether a key is one that others learn from. Anybody can make many keys, but not at this price. */
+/** Whether others learn from a key. One customer can have many keys, and so the age and the charges of a key count. */
 function teaches({ createdAt, settled }: Learner, now: number): boolean {
   return now - createdAt >= TEACHER_MIN.ageMs && settled >= TEACHER_MIN.settled
 }

@@ -55,8 +55,6 @@ class Line {
   readonly waiting: Waiter[] = []
   /** Requests that wait, or that ask without having waited. */
   count = 0
-  /** Requests that ask. */
-  #asking = 0
   /** Requests that have ended, and whose places no other request has asked for since then. */
   #ended = 0
 
@@ -68,7 +66,7 @@ class Line {
   /** Notes that a request has ended, and calls the first that waits. */
   ended(): void {
     // No more places can be used than there are requests.
-    this.#ended = Math.min(this.#ended + 1, this.waiting.length + this.#asking)
+    this.#ended = Math.min(this.#ended + 1, this.count)
     this.#callNext()
   }
 
@@ -83,15 +81,10 @@ class Line {
 
   /** Asks for a place, and again if a request has ended after the question. */
   async ask<T extends Answer>(request: () => Promise<T>): Promise<T> {
-    this.#asking++
-    try {
-      for (;;) {
-        const answer = await request()
-        if (answer.kind !== 'busy' || this.#ended === 0) return answer
-        this.#ended--
-      }
-    } finally {
-      this.#asking--
+    for (;;) {
+      const answer = await request()
+      if (answer.kind !== 'busy' || this.#ended === 0) return answer
+      this.#ended--
     }
   }
 

@@ -75,10 +75,15 @@ export function notesAtEnd(
 }
 
 /** Returns the sums of an upstream that tell something else than the charge. */
-function reportedSums(usage: CountedUsage | undefined, { billed, usage: charged }: Bill): Pick<Notes, 'reported'> {
+function reportedSums(
+  usage: CountedUsage | undefined,
+  { billed, source, usage: charged }: Bill,
+): Pick<Notes, 'reported'> {
+  // An estimate has nothing to agree with.
+  if (!billed || source === 'estimated') return {}
   const { total, cost: dollars } = usage ?? {}
   const tokens = total === inputTokens(charged) + charged.output ? undefined : total
-  if (!billed || (tokens === undefined && dollars === undefined)) return {}
+  if (tokens === undefined && dollars === undefined) return {}
   return { reported: { ...(tokens !== undefined && { tokens }), ...(dollars !== undefined && { dollars }) } }
 }
 

@@ -3,7 +3,7 @@ import type { ModelEntry } from '../config/config.ts'
 import type { CountedUsage, Format } from '../formats/index.ts'
 import type { UsageTally } from '../formats/tally.ts'
 import type { Extras } from '../exchange/exchange.ts'
-import { callsHeld, type HeldCalls, mostBelieved } from './extras.ts'
+import { type HeldCalls, mostBelieved, oneOfEach } from './extras.ts'
 import { hasMedia, NO_USAGE, type Usage } from '../money/usage.ts'
 import { NANO } from '../money/credits.ts'
 import {
@@ -25,12 +25,17 @@ import {
 /** What prices depend on. */
 export interface Pricing {
   readonly extras: Extras
+  /** Calls that count in addition to those that a reply reports. */
+  readonly furtherCalls?: Calls | undefined
   /** Returns a model of the same key type, by the upstream's name of it. */
   readonly entryOf: (model: string) => ModelEntry | undefined
 }
 
 /** What a reply has reported about itself so far. */
-export type ReportedSoFar = Pick<UsageTally, 'calls' | 'advice' | 'model' | 'rounds' | 'serviceTier' | 'unread'> & {
+export type ReportedSoFar = Pick<
+  UsageTally,
+  'calls' | 'advice' | 'model' | 'openCalls' | 'rounds' | 'serviceTier' | 'unread'
+> & {
   usage(): CountedUsage | undefined
 }
 
@@ -38,12 +43,13 @@ export type ReportedSoFar = Pick<UsageTally, 'calls' | 'advice' | 'model' | 'rou
  * Returns the conditions for pricing a reply: the reported ones, or the dearest requested ones until it reports any.
  * @returns undefined for the plain rates
  */
-function conditionsOf(tally: ReportedSoFar, { extras }: Pricing): Conditions | undefined {
+function conditionsOf(tally: ReportedSoFar, pricing: Pricing): Conditions | undefined {
+  const { extras, furtherCalls } = pricing
   const { serviceTier } = tally
   const counted = tally.usage()?.conditions
   const reported = serviceTier === undefined ? counted : { serviceTier, ...counted }
   const seen = tally.calls(extras.tools)
-  if (!reported && !seen && !extras.leastCalls && !extras.conditions) return undefined
+  if (!reported && !seen && !extras.leastCalls && !furtherCalls && !extras.conditions) return undefined
   const conditions: { -readonly [K in keyof Conditions]: Conditions[K] } = {}
   let plain = true
   for (const name of CONDITION_NAMES) {
@@ -52,15 +58,16 @@ function conditionsOf(tally: ReportedSoFar, { extras }: Pricing): Conditions | u
     conditions[name] = value
     plain = false
   }
-  const calls = seen || extras.leastCalls ? callsBilled(seen, extras) : undefined
+  const calls = seen || extras.leastCalls || furtherCalls ? callsBilled(seen, pricing) : undefined
   if (calls) conditions.calls = calls
   return plain && !calls ? undefined : conditions
 }
 
 /** Returns the calls to charge: the known plausible ones, or the minimum if none are known. Undefined for none. */
-function callsBilled(seen: Calls | undefined, extras: Extras): Calls | undefined {
+function callsBilled(seen: Calls | undefined, { extras, furtherCalls }: Pricing): Calls | undefined {
   const counts = CALL_NAMES.flatMap(kind => {
-    const count = Math.min(seen?.[kind] ?? extras.leastCalls?.[kind] ?? 0, mostBelieved(extras, kind))
+    const shown = (seen?.[kind] ?? extras.leastCalls?.[kind] ?? 0) + (furtherCalls?.[kind] ?? 0)
+    const count = Math.min(shown, mostBelieved(extras, kind))
     return count > 0 ? [[kind, count]] : []
   })
   return counts.length === 0 ? undefined : Object.fromEntries(counts)
@@ -139,16 +146,19 @@ export function unpriced(parts: readonly BilledUsage[], { entryOf }: Pricing): r
 }
 
 /**
- * Returns the pricing of a cancelled reply. Each tool at the provider counts as run once if the reply has not yet
+ * Returns the pricing of a cancelled reply. Calls that have begun count, and one of each kind if the reply has not yet
  * begun to report its calls.
  */
 export function asCancelled<P extends Pricing>(
-  { delivered, format }: { readonly delivered: number; readonly format: Format },
+  { delivered, format, tally }: { readonly delivered: number; readonly format: Format; readonly tally: ReportedSoFar },
   pricing: P,
 ): P {
   const { extras } = pricing
-  if (extras.tools.length === 0 || (format.reportsCalls && delivered > 0)) return pricing
-  return { ...pricing, extras: { ...extras, leastCalls: callsHeld(extras, () => 1) } }
+  if (extras.tools.length === 0) return pricing
+  const furtherCalls = tally.openCalls
+  const isTold = format.reportsCalls && (delivered > 0 || tally.rounds.length > 0)
+  if (isTold) return furtherCalls ? { ...pricing, furtherCalls } : pricing
+  return { ...pricing, furtherCalls, extras: { ...extras, leastCalls: oneOfEach(extras) } }
 }
 
 /** Output tokens of one piece of advice, if its model has not reported them. */

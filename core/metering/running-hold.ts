@@ -108,8 +108,8 @@ export class RunningHold implements Indexed {
   #check(x: HeldReply): void {
     const running = runningCharge(x, this.terms.held)
     if (x.gone) {
-      // A reply without a listener is read only as far as its hold goes.
-      if (running >= this.amount) x.giveUp()
+      // A reply without a listener is read only as far as its hold goes, which may be its whole limit.
+      if (running > this.amount) x.giveUp()
       return
     }
     const limit = x.model.entry.reasoningInLimit ? outputLimit(x) : Infinity

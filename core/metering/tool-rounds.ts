@@ -85,14 +85,14 @@ export function withRounds(
     : { ...usage, input, cacheWrite5m: usage.cacheWrite5m + found }
 }
 
-/** Whether a call of a tool may have begun before anything has arrived. */
-export function mayHaveBegun({ delivered, tally }: Pick<CallingReply, 'delivered' | 'tally'>): boolean {
+/** Whether a reply has shown nothing yet: neither text nor a call. A call may have begun all the same. */
+export function hasShownNothing({ delivered, tally }: Pick<CallingReply, 'delivered' | 'tally'>): boolean {
   return delivered === 0 && tally.rounds.length === 0
 }
 
 /**
  * Returns the rounds of tools that the reported input does not contain yet, by the tokens of their results.
- * @param assumesOne whether a call of each tool counts before anything has arrived
+ * @param assumesOne whether a call counts although the reply has shown nothing
  */
 export function roundsSoFar(
   { format, tally }: Pick<CallingReply, 'format' | 'tally'>,
@@ -102,9 +102,18 @@ export function roundsSoFar(
 ): readonly number[] {
   const { tools, advisors } = terms.extras
   if (tools.length + advisors.length === 0) return []
-  const seen = tally.rounds
-  if (seen.length === 0 && (assumesOne || !format.reportsCalls)) return tools.map(({ kind }) => resultOf(kind, terms))
-  return seen.map(round => resultTokens(round, terms, bytesPerToken))
+  const seen = shownRounds(tally, terms)
+  if (seen.length > 0) return seen.map(round => resultTokens(round, terms, bytesPerToken))
+  if (format.reportsCalls) return assumesOne ? largestRound(terms) : []
+  return [...new Set(tools.map(({ kind }) => kind))].map(kind => resultOf(kind, terms))
+}
+
+/** Returns the rounds that a reply has shown, of tools that the request lets the provider run. */
+export function shownRounds(
+  { rounds }: Pick<ReportedSoFar, 'rounds'>,
+  { extras }: Pick<Pricing, 'extras'>,
+): readonly SeenRound[] {
+  return rounds.filter(({ kind, ifAsked }) => !ifAsked || extras.tools.some(tool => tool.kind === kind))
 }
 
 /** Returns the tokens of the results of a call, by their bytes if they have arrived. */

@@ -246,8 +246,22 @@ export function greatestFactor(price: Price, of: Price): bigint {
     return HELD_RATES.map(name => [ours[name], theirs[name]] as const)
   })
   const pairs = [...rates, ...CALL_NAMES.map(name => [price.calls[name], of.calls[name]] as const)]
-  const factors = pairs.map(([one = 0n, other = 0n]) => (other === 0n ? 0n : (one * NANO + other - 1n) / other))
-  return factors.reduce((most, factor) => (factor > most ? factor : most), 0n)
+  const factor = pairs
+    .map(([one = 0n, other = 0n]) => (other === 0n ? 0n : (one * NANO + other - 1n) / other))
+    .reduce(greater, 0n)
+  // A condition may be dearer in one price than in the other.
+  return CONDITION_NAMES.reduce((all, name) => {
+    const [ours, theirs] = [price.factors[name], of.factors[name]]
+    const each = [...(ours?.keys() ?? [])].map(value => {
+      const [one, other] = [ours?.get(value) ?? NANO, theirs?.get(value) ?? NANO]
+      return other === 0n ? NANO : (one * NANO + other - 1n) / other
+    })
+    return (all * each.reduce(greater, NANO) + NANO - 1n) / NANO
+  }, factor)
+}
+
+function greater(a: bigint, b: bigint): bigint {
+  return a > b ? a : b
 }
 
 function feesOf({ calls: fees }: Price, calls: Calls = {}): bigint {

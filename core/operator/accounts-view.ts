@@ -49,8 +49,7 @@ export async function accountsView(
     const quotas = account.quotas.map(async quota => {
       const { used, resetsAt } = await ledger.quotaUsed(account.name, quota, now)
       const [limit, spent] = [formatCredits(quota.amount), formatCredits(used)]
-      const window = quota.name.replace(/^cost-/, '')
-      return { window, unit: quota.unit, credits: limit, used: spent, resets_at: isoTime(resetsAt) }
+      return { window: quota.name, unit: quota.unit, credits: limit, used: spent, resets_at: isoTime(resetsAt) }
     })
     return {
       account: account.name,

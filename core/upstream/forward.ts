@@ -34,7 +34,7 @@ export function forwarder(asking: Asking): Forward {
       silence?.refresh()
     }
     try {
-      // What a client sent before it left arrives a turn before its end does.
+      // The end of a connection is handled a turn after its last bytes.
       await afterEvents()
       x.outlet.look()
       return await askInTurn(x, up, asking)
@@ -69,8 +69,10 @@ async function askInTurn(x: HttpExchange, up: ReplyHooks, asking: Asking): Promi
     // An account that was not asked took no time.
     if (failure.about !== 'not asked') elapsedMs = performance.now() - beganMs
     if (!asksNext || !mayGoOn(x, tries, elapsedMs)) throw conclusion(x, up, failure, asking.pool)
+    // The stages still see what the attempt has delivered, and for how long it ran.
+    const isAsked = await next(x, up, end.attempt)
     x.forgetAttempt()
-    if (!(await next(x, up, end.attempt))) throw conclusion(x, up, failure, asking.pool)
+    if (!isAsked) throw conclusion(x, up, failure, asking.pool)
   }
 }
 

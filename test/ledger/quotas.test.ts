@@ -105,6 +105,16 @@ t.test('a quota of a calendar is granted anew in the next window, less what is h
   await t.rejects(hold(1n), { code: 'unavailable' })
 })
 
+t.test('a hold that was voided is not extended', async t => {
+  const quota = { name: 'day', amount: 1000n, window: CALENDAR, unit: 'credits' as const, fairShare: false }
+  const { ledger, hold, used } = await scene(t, quota)
+  const answer = await hold(100n)
+  if (answer.kind !== 'held') throw new Error(answer.kind)
+  ledger.settle(answer.hold, { charge: 0n, kind: 'void', notes: NOTES })
+  t.equal(await ledger.extend(answer.hold, 200n), 'over')
+  t.equal(await used(), 0n)
+})
+
 t.test('what was used in a rolling window comes back when it is over', async t => {
   const quota = { name: '6s', amount: 100n, window: { rollingMs: 6000 }, unit: 'credits' as const, fairShare: false }
   const { ledger, hold, charge, used } = await scene(t, quota)
@@ -168,6 +178,7 @@ t.test('one key cannot use up a quota that is shared fairly', async t => {
   t.comment('Half of what others have not used is lent.')
   await charge(600n, 'a')
   t.equal(await share('a'), '600 of 600')
+  t.match(await hold(550n, 550n, 'new'), { kind: 'insufficient', ofShare: true }, 'nothing is held')
   t.match(await hold(301n, 301n, 'a'), { kind: 'insufficient', balance: 600n, ofShare: true })
   const lent = await hold(400n, 1n, 'a')
   t.match(lent, { kind: 'held', hold: { amount: 300n } })

@@ -98,6 +98,9 @@ t.test('fast replies to others are held for, and not charged', async t => {
       },
     )
   t.equal((await ask()).cost, before.cost)
+  const { learned } = place.meter
+  t.equal(learned.heldRate(`famC ${MODEL}`, 'honest', 150), 600)
+  t.equal(learned.ownRate(`famC ${MODEL}`, 'honest', 150), 150)
 })
 
 t.test('what an upstream added to the prompts of a key itself is charged, so that leaving is not cheaper', async t => {

@@ -197,6 +197,25 @@ t.test('each pass after a call reads the whole input again, with the results of 
   t.end()
 })
 
+t.test('a call ahead counts the image that it may create', t => {
+  const tools = [{ kind: 'imageGeneration', type: 'image_generation', param: 'tools[0]', index: 0, most: undefined }]
+  const terms = { ...TERMS, extras: { ...NO_EXTRAS, tools: tools as never } }
+  const x = replied(undefined, false, { delivered: 2 })
+  const image = 7000n * OUTPUT
+  t.ok(runningCharge(x, terms, 0, true) - runningCharge(x, terms) >= image)
+  t.end()
+})
+
+t.test('before a reply shows anything, one call counts, however many tools are declared', t => {
+  const [tool] = searching(undefined).tools
+  const many = { ...TERMS, extras: { ...NO_EXTRAS, tools: Array.from({ length: 1000 }, () => tool as never) } }
+  const one = { ...TERMS, extras: searching(undefined) }
+  const x = replied(undefined, false)
+  t.equal(runningCharge(x, many, 1), runningCharge(x, one, 1))
+  t.ok(runningCharge(x, many, 1) <= holdFor(x, 1, many, heldCalls(x, many)))
+  t.end()
+})
+
 t.test('docs/charging.md has the table of results', t => {
   const kinds = Map.groupBy(Object.entries(RESULTS), ([, option]) => option)
   const rows = [...kinds].map(([option, of]) => [of.map(([kind]) => `\`${kind}\``).join(', '), `\`${option}\``])

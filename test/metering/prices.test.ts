@@ -1,5 +1,6 @@
 import t from 'tap'
 import type { FormatName } from '../../core/formats/index.ts'
+import { greatestFactor, type Price } from '../../core/money/price.ts'
 import type { KeyType } from '../../core/plugin.ts'
 import { mostBelowZero } from '../ledger/below-zero.ts'
 import type { Edit } from '../gateway-file.ts'
@@ -451,6 +452,37 @@ t.test('a reply of a dearer model of the same upstream is charged as that, and m
     t.equal(asked.cost, cost, model)
     t.same(asked.notes.unread, marks, model)
   }
+})
+
+t.test('the output of a JSON request with tools is limited at the rates for all of its input', async t => {
+  const place = await Exchanges.load(file => file, 3_300_000_000n)
+  const text = 'x'.repeat(160_000)
+  const tools = [{ type: 'web_search_20250305', name: 'web_search', max_uses: 3 }]
+  const asked = { messages: say(text), max_tokens: 128_000, tools }
+  const { sent } = await place.ask('messages', asked)
+  // 80,000 tokens and three results are read in four passes: 440,000 tokens, which is long input.
+  const read = 440_000n * 2n * INPUT
+  const output = (BigInt(sent.max_tokens) * OUTPUT * 3n) / 2n
+  t.ok(read + output + 3n * SEARCH <= 3_300_000_000n, `${sent.max_tokens} tokens`)
+  t.ok(sent.max_tokens > 4096)
+})
+
+t.test('the greatest factor between two prices counts what a request is held for', async t => {
+  const price = async (text: string): Promise<Price> => {
+    const { config } = await Exchanges.load(priced(text))
+    return (config.keyTypes.get('famC') as KeyType).models.get('acme/famC-5.5')!.price
+  }
+  const sold = await price('tiers: []')
+  const factor = async (text: string): Promise<number> => Number(greatestFactor(await price(text), sold)) / 1e9
+  t.equal(await factor('tiers: [], input: 1.5, output: 7.5, cacheWrite5m: 1, cacheWrite1h: 1'), 0.5)
+  t.equal(await factor('tiers: [], cacheRead: 3'), 1, 'input is held as if none came from a cache')
+  t.equal(await factor('tiers: [], output: 30'), 2)
+  t.equal(
+    await factor('tiers: [{ above: 1000, input: 12, output: 15, cacheRead: 1, cacheWrite5m: 1, cacheWrite1h: 1 }]'),
+    4,
+    'long input',
+  )
+  t.equal(await factor('tiers: [], serviceTier: { priority: 2.5 }'), 2.5, 'a condition that costs the customer nothing')
 })
 
 t.test('as many images of a tool are allowed as the balance covers', async t => {

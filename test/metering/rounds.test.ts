@@ -12,7 +12,17 @@ function rounds(path: string, events: readonly object[]): readonly unknown[] {
     tally.observe(reading)
     if (reading.usage) tally.addUsage(reading.usage)
   }
-  return tally.rounds.map(({ kind, resultBytes }) => (resultBytes === undefined ? kind : [kind, resultBytes]))
+  return tally.rounds.map(({ kind, resultBytes, ifAsked }) => {
+    if (resultBytes !== undefined) return [kind, resultBytes]
+    return ifAsked ? `${kind} if asked` : kind
+  })
+}
+
+/** Returns the calls of a responses stream of which only the end shows whether they are billed. */
+function open(events: readonly object[]): unknown {
+  const tally = new UsageTally(format(RESPONSES))
+  for (const event of events) tally.observe(format(RESPONSES).read(event))
+  return tally.openCalls
 }
 
 const block = (content_block: object, index = 0): object => ({ type: 'content_block_start', index, content_block })
@@ -59,6 +69,10 @@ t.test('a responses stream shows a call when it begins, whether it will be bille
   )
   t.same(rounds(RESPONSES, [added({ type: 'shell_call', environment: { type: 'local' } })]), [])
   t.same(rounds(RESPONSES, [added({ type: 'shell_call', environment: { type: 'container' } })]), ['codeExecution'])
+  t.same(rounds(RESPONSES, [added({ type: 'shell_call', id: 's' })]), ['codeExecution if asked'])
+  t.same(open([added(search)]), { webSearch: 1 }, 'it is not known yet whether it is billed')
+  t.equal(open([added(search), done(opened)]), undefined)
+  t.equal(open([added({ type: 'mcp_call', id: 'm' })]), undefined, 'it is billed')
   const whole = { type: 'response.completed', response: { output: [search] } }
   t.same(rounds(RESPONSES, [added(search), whole]), ['webSearch'], 'the last event lists it again')
   t.same(

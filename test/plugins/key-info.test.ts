@@ -6,7 +6,12 @@ import { NANO } from '../../core/money/credits.ts'
 import { drive } from '../drive.ts'
 import { at, config, hostWith, keyOf, NO_SUMMARY, NOW } from './facts.ts'
 
-async function ask(type: string, changes?: Partial<Quota>, options = {}): Promise<any> {
+async function ask(
+  type: string,
+  changes?: Partial<Quota>,
+  options = {},
+  accounts: readonly (readonly Partial<Quota>[])[] = [[changes ?? {}]],
+): Promise<any> {
   const ledger = {
     balance: () => Promise.resolve({ granted: 10n * NANO, balance: 9n * NANO, held: 0n, settled: NANO }),
     summary: () => Promise.resolve(NO_SUMMARY),
@@ -18,7 +23,7 @@ async function ask(type: string, changes?: Partial<Quota>, options = {}): Promis
     exchange: at('/api/v1/key-info'),
     facts: { key: keyOf(type) },
     host: hostWith({
-      config: changes ? withQuotas(changes) : config,
+      config: withQuotas(accounts),
       ledger,
       keys: { record: () => Promise.resolve({ name: 'test', label: 'sk-...abcd', createdAt: NOW }) },
     }),
@@ -26,17 +31,20 @@ async function ask(type: string, changes?: Partial<Quota>, options = {}): Promis
   return JSON.parse(String((given as Reply).body))
 }
 
-/** The configuration, with other quotas. */
-function withQuotas(changes: Partial<Quota>): Config {
+/** The configuration, with the quotas of each account of the editor changed. */
+function withQuotas(changes: readonly (readonly Partial<Quota>[])[]): Config {
   const editor = config.keyTypes.get('editor') as KeyType
   const upstreams = editor.upstreams.map(upstream => ({
     ...upstream,
-    accounts: upstream.accounts.map(account => ({
-      ...account,
-      quotas: account.quotas.map(quota => ({ ...quota, ...changes })),
-    })),
+    accounts: changes.flatMap((quotas, nth) =>
+      upstream.accounts.map(account => ({
+        ...account,
+        name: `${account.name} ${nth}`,
+        quotas: quotas.flatMap(change => account.quotas.map(quota => ({ ...quota, ...change }))),
+      })),
+    ),
   }))
-  return { ...config, keyTypes: new Map([['editor', { ...editor, upstreams }]]) }
+  return { ...config, keyTypes: new Map([...config.keyTypes, ['editor', { ...editor, upstreams }]]) }
 }
 
 t.test('a key sees its id, label, balance, models and usage, and never its secret', async t => {
@@ -54,6 +62,18 @@ t.test('a key sees whether a quota is used up, and not its size', async t => {
   t.same(small.weekly_quota, { used_up: true, reset_at: RESET_AT })
 })
 
+t.test('an account is used up when one of its quotas is, and a window when all of its accounts are', async t => {
+  const spent = { amount: 20n * NANO, unit: 'cost' as const }
+  for (const [accounts, usedUp] of [
+    [[[{}, spent]], true],
+    [[[spent], [{}]], false],
+    [[[spent], [spent]], true],
+  ] as const) {
+    const info = await ask('editor', undefined, {}, accounts)
+    t.same(info.weekly_quota, { used_up: usedUp, reset_at: RESET_AT })
+  }
+})
+
 t.test('a key sees its own share of a quota that is shared fairly', async t => {
   const info = await ask('editor', { fairShare: true })
   const share = { limit: 250, used: 250, remaining: 0 }
@@ -66,5 +86,9 @@ t.test('with quotas: all, a key sees what all customers have used, except of a q
   t.match((await ask('editor', {}, all)).weekly_quota, whole)
   t.match((await ask('editor', { fairShare: true }, all)).weekly_quota, { ...whole, share: { limit: 250 } })
   const cost = await ask('editor', { fairShare: true, unit: 'cost' }, all)
+  t.same(
+    Object.keys(cost).filter(name => /quota_of|cost/.test(name)),
+    [],
+  )
   t.same(cost.weekly_quota, { used_up: false, reset_at: RESET_AT })
 })

@@ -2,6 +2,7 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import type { ServerResponse } from 'node:http'
+import { setTimeout as sleep } from 'node:timers/promises'
 import t, { type Test } from 'tap'
 import type { Account, Quota, Upstream } from '../../core/config/config.ts'
 import { findServer } from '../../core/store/managed.ts'
@@ -219,6 +220,59 @@ t.test('a failed attempt counts into the quota and the cost of its account, not 
     t.equal(used.used, once, name)
   }
   t.equal(spare.requests.length, 1)
+})
+
+t.test('a failed attempt counts for its account as far as its model had time for what it reports', async t => {
+  const quota = { credits: 10, per: 'day' }
+  const { g, first } = await scene(t, file =>
+    file
+      .set('upstreams.famC.accounts', [{ name: 'main', key: 'main-secret-0123456789', quota }])
+      .model('famC', 'acme/famC-5.5', { outputRate: 100_000 }),
+  )
+  const key = await g.key('famC', 100n)
+  first.script = async (_received, res) => {
+    // Eight times the rate allows this many tokens in a fortieth of the time.
+    await sleep(1000)
+    const usage = { prompt_tokens: 10, completion_tokens: 20_000 }
+    sse(res, `data: ${JSON.stringify({ choices: [], usage })}\n\ndata: {"error":{"type":"server_error"}}\n\n`)
+  }
+  t.match(await g.call(CHAT, { key, body: STREAM }), { status: 200, text: /good/ })
+  await g.settled(key)
+  const [account] = g.gateway.config.upstreams.get('famC')?.accounts ?? []
+  const { used } = await g.gateway.ledger.quotaUsed('famC/main', account?.quotas[0] as Quota, Date.now())
+  t.equal(used, 10n * 3000n + 20_000n * 15_000n)
+})
+
+t.test('a stream grows its holds on quotas in both units, and ends when one of them is used up', async t => {
+  const cost = { input: 1.5, output: 7.5, tiers: [] }
+  for (const quota of [
+    { credits: 0.2, per: 'week', fairShare: true },
+    { cost: 0.1, per: 'week', fairShare: true },
+  ]) {
+    const { g, first } = await scene(t, file =>
+      file
+        .set('prices.bought', cost)
+        .set('upstreams.famC.cost', { '*': 'bought' })
+        .set('upstreams.famC.accounts', [{ name: 'main', key: 'main-secret-0123456789', quota }])
+        .model('famC', 'acme/famC-5.5', { reasoning: 'none' }),
+    )
+    first.script = async (_received, res) => {
+      res.writeHead(200, { 'content-type': 'text/event-stream' })
+      res.write(ROLE)
+      const word = `data: ${JSON.stringify({ choices: [{ index: 0, delta: { content: 'x'.repeat(400) } }] })}\n\n`
+      for (; !res.destroyed; await sleep(1)) res.write(word)
+    }
+    const key = await g.key('famC')
+    const { text } = await g.call(CHAT, { key, body: { ...STREAM, max_tokens: 64_000 } })
+    t.match(text, /"finish_reason":"length"/)
+    const [entry] = await g.settled(key)
+    const charged = BigInt(entry?.['cost_nano'])
+    // A calendar keeps most of what others have not used, so the key gets its share at the least.
+    t.ok(charged >= 90_000_000n && charged <= 230_000_000n, `${charged}`)
+    const [account] = g.gateway.config.upstreams.get('famC')?.accounts ?? []
+    const { used } = await g.gateway.ledger.quotaUsed('famC/main', account?.quotas[0] as Quota, Date.now())
+    t.equal(used, 'cost' in quota ? charged / 2n : charged)
+  }
 })
 
 t.test('an account whose quota is used up gives way to the next one', async t => {

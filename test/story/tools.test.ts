@@ -27,6 +27,8 @@ interface Bill {
   input: number
   output: number
   searches: number
+  /** Searches whose end it has sent. */
+  ended: number
 }
 
 const priceOf = ({ input, output, searches }: Bill): bigint =>
@@ -40,13 +42,15 @@ class Searcher {
   readonly bills: Bill[] = []
   /** Waits until the gateway has reacted to what was sent. */
   pause = async (): Promise<void> => {}
+  /** Opens a page after the first search. That costs no fee, but its results are read as well. */
+  opensPages = false
   readonly #results: readonly number[]
 
   constructor(upstream: ScriptedUpstream, results: readonly number[]) {
     this.#results = results
     upstream.script = ({ path, json: asked, body }, res) => {
       const said = Math.ceil(body.length / 4)
-      const bill = { said, input: said, output: 1, searches: 0 }
+      const bill = { said, input: said, output: 1, searches: 0, ended: 0 }
       this.bills.push(bill)
       return path === MESSAGES ? this.#messages(asked, bill, res) : this.#responses(asked, bill, res)
     }
@@ -95,7 +99,10 @@ class Searcher {
       // Two bytes of the encrypted results are a token.
       const content = [{ type: 'web_search_result', encrypted_content: 'f'.repeat(2 * tokens) }]
       const result = { type: 'web_search_tool_result', tool_use_id: id, content }
-      if (!res.destroyed) res.write(typed({ type: 'content_block_start', index: index + 1, content_block: result }))
+      if (!res.destroyed) {
+        res.write(typed({ type: 'content_block_start', index: index + 1, content_block: result }))
+        bill.ended++
+      }
       await this.pause()
     }
     res.write(typed({ type: 'message_delta', delta: { stop_reason: 'end_turn' }, usage: usage() }))
@@ -108,7 +115,7 @@ class Searcher {
       type: 'web_search_call',
       id: `w${nth}`,
       status: 'completed',
-      action: { type: 'search' },
+      action: { type: this.opensPages && nth > 0 ? 'open_page' : 'search' },
     })
     const whole = () => ({
       id: 'r',
@@ -133,7 +140,10 @@ class Searcher {
       res.write(typed({ type: 'response.output_item.added', item: started, ...at }))
       this.#search(bill)
       await this.pause()
-      if (!res.destroyed) res.write(typed({ type: 'response.output_item.done', item: item(at.output_index), ...at }))
+      if (!res.destroyed) {
+        res.write(typed({ type: 'response.output_item.done', item: item(at.output_index), ...at }))
+        bill.ended++
+      }
       await this.pause()
     }
     res.end(typed({ type: 'response.completed', sequence_number: 99, response: whole() }))
@@ -252,12 +262,27 @@ t.test(
       const [entry] = await g.settled(key)
       t.match(entry, { status: 'budget', usage_source: 'estimated' })
       // Three calls and their passes cost 0.03 and 120,000 tokens, which are 1.8 credits.
-      t.equal(provider.bills[0]?.searches, 4, path)
+      t.match(provider.bills[0], { searches: 4, ended: 3 }, path)
       matchAll(t, entry?.['unit_prices'], [{ calls: { web_search: { count: 4 } } }])
       t.ok(BigInt(entry?.['cost_nano']) >= provider.billed)
     }
   },
 )
+
+t.test('a page that the provider opens counts as a call whose results are read, without a fee', async t => {
+  const { g, provider } = await start(
+    t,
+    Array.from({ length: 10 }, () => RESULT),
+  )
+  provider.opensPages = true
+  const key = await keyWith(g, 'famC', 2n)
+  const { text } = await g.call(RESPONSES, { key, body: bodyAt(RESPONSES, true) })
+  t.match(text, 'response.incomplete')
+  const [entry] = await g.settled(key)
+  t.match(provider.bills[0], { searches: 4, ended: 3 })
+  // The fourth may become a search.
+  matchAll(t, entry?.['unit_prices'], [{ calls: { web_search: { count: 2 } } }])
+})
 
 t.test('a JSON request runs as many searches as half of the balance covers', async t => {
   for (const path of [MESSAGES, RESPONSES] as const) {

@@ -1,5 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import t, { type Test } from 'tap'
+import { quotaAccount } from '../../core/ledger/quota-windows.ts'
+import { timedId } from '../../core/lib/ids.ts'
 import { startGateway, type TestGateway, until } from '../gateway.ts'
 import type { Edit } from '../gateway-file.ts'
 import { matchAll } from '../matching.ts'
@@ -72,6 +74,30 @@ t.test('a quota that running requests hold is busy for a moment, and not used up
   await g.settled(one)
   t.equal((await g.call(CHAT, { key: other, body: EDITOR })).status, 200)
   await g.settled(other)
+})
+
+t.test('an account whose one quota is used up is not busy, although running requests hold another one', async t => {
+  const quotas = [
+    { credits: 0.002, per: 'week' },
+    { credits: 0.003, per: 'day' },
+  ]
+  const { g, upstream, answer } = await scene(t, 50, file => file.set('upstreams.editor.accounts.0.quota', quotas))
+  const [one, other] = [await g.key('editor'), await g.key('editor')]
+  const [account] = g.gateway.config.upstreams.get('editor')?.accounts ?? []
+  const [week] = account?.quotas ?? []
+  if (!account || !week) throw new Error('no quota')
+  const { ledger } = g.gateway
+  const name = quotaAccount(account.name, week)
+  const used = { account: name, id: timedId(Date.now()), amount: 1_900_000n, least: 1n, version: '', quota: week }
+  const notes = { endpoint: '', model: '', stream: false }
+  const held = await ledger.hold({ ...used, notes, floor: () => ({ charge: 0n, notes: {} }) })
+  if (held.kind !== 'held') throw new Error(held.kind)
+  ledger.settle(held.hold, { charge: 1_900_000n, kind: 'settle', notes })
+  const refused = await g.call(CHAT, { key: other, body: EDITOR })
+  t.match(refused, { status: 429, json: { error: { message: /is used up until 20/ } } })
+  answer()
+  await g.settledAll([one, other])
+  t.equal(upstream.requests.length, 0)
 })
 
 t.test('the first that came is served first', async t => {

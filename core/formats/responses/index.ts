@@ -53,7 +53,7 @@ function read(json: unknown): Reading {
     const item = object(event['item'])
     const done = type === 'response.output_item.done'
     const call = callOfItem(item, event['output_index'], !done)
-    const round = roundOfItem(item, event['output_index'])
+    const round = roundOfItem(item, event['output_index'], !done)
     const nameBytes = done ? 0 : Buffer.byteLength(text(item?.['name']) ?? '')
     return {
       ...(call && { calls: [call] }),
