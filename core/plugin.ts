@@ -33,6 +33,7 @@ export {
   dropUnlisted,
   type Extra,
   extrasOf,
+  mayReadAgain,
   modelsNamed,
   POLICIES,
   type Policy,

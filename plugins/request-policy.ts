@@ -14,6 +14,7 @@ import {
   GatewayError,
   type KeyType,
   DroppedFields,
+  mayReadAgain,
   type ModelEntry,
   modelsNamed,
   NANO,
@@ -34,6 +35,7 @@ type Known = Exchange & With<'key' | 'body' | 'model'>
 interface Findings {
   conditions: Conditions
   readonly tools: ProviderTool[]
+  readonly rereads: boolean
   readonly models: Map<string, ModelEntry>
   /** The requested advisors, with the maximum number of calls. */
   readonly advisors: Map<ModelEntry, number>
@@ -78,11 +80,13 @@ export default definePlugin({
           for (const name of strange) meter.dropped.note(KNOWN_MEMBERS.has(name) ? name : 'other')
         }
         const type = config.keyTypes.get(x.key.type) as KeyType
-        if (found.length === 0 && type.policy.store === undefined && !x.model.entry.price.factors.serviceTier)
-          return PLAIN
+        const rereads = mayReadAgain(x.body)
+        const isPlain = found.length === 0 && !rereads && type.policy.store === undefined
+        if (isPlain && !x.model.entry.price.factors.serviceTier) return PLAIN
         const findings: Findings = {
           conditions: {},
           tools: [],
+          rereads,
           models: new Map(),
           advisors: new Map(),
           media: new Set(),
@@ -221,7 +225,10 @@ function keepNothing({ body, format }: Known, { dropped }: Findings): void {
   if (!dropped.includes('store')) dropped.push('store')
 }
 
-function extrasFrom({ conditions, tools, models, advisors, media }: Findings, { body, format, model }: Known): Extras {
+function extrasFrom(
+  { conditions, tools, rereads, models, advisors, media }: Findings,
+  { body, format, model }: Known,
+): Extras {
   const asked = Object.keys(conditions).length > 0 ? conditions : undefined
   const { price } = model.entry
   // A request without a tier gets the default of the operator's account.
@@ -230,6 +237,7 @@ function extrasFrom({ conditions, tools, models, advisors, media }: Findings, { 
     conditions: asked,
     held: factorOf(price, 'serviceTier', serviceTier) > NANO ? { ...asked, serviceTier } : asked,
     tools,
+    rereads,
     leastCalls: undefined,
     models,
     advisors: [...advisors].map(([entry, most]) => ({ entry, most })),

@@ -183,7 +183,8 @@ function lower(x: Exchange & Known, { amount, underfunded, terms: pair }: meteri
   }
   if (!underfunded || !lowers(x, host)) return
   const tokens = metering.outputOf(x, amount, terms, metering.heldCalls(x, terms, calls))
-  x.format.limitOutput(x.body, Math.floor(tokens / x.format.choices(x.body)))
+  const own = x.format.outputLimit(x.body) ?? Infinity
+  x.format.limitOutput(x.body, Math.min(own, Math.floor(tokens / x.format.choices(x.body))))
 }
 
 type Parts = metering.Bill['parts']

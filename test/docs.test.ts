@@ -148,7 +148,7 @@ t.test('docs/charging.md states how far a key can fall below zero with the repos
     .reduce((a, b) => (a > b ? a : b))
   t.match(
     page('docs/charging.md').replaceAll(/\s+/g, ' '),
-    `at most ${formatCredits(most)} credits below zero: 50 + 8 requests × ${UNCOVERED_S} s × 150 tokens × 75 credits a million`,
+    `at most ${formatCredits(most)} credits below zero: 50 + 8 requests × ${UNCOVERED_S} s × 600 tokens × 75 credits a million`,
   )
   const byTools = [...gateway.config.keyTypes.values()]
     .map(type => mostBelowZeroByTools(type, 20_000, MAX_AMOUNT))

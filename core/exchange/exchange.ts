@@ -35,6 +35,8 @@ export interface Extras {
   readonly held: Conditions | undefined
   /** Tools that the provider may run. */
   readonly tools: readonly ProviderTool[]
+  /** The provider may read the input again without a tool of its own: it searches for tools, or compacts. */
+  readonly rereads: boolean
   /** Calls that are billed even if the reply reports none. */
   readonly leastCalls: Calls | undefined
   /** Other models that may serve the request or be asked for advice, by their upstream names. */

@@ -4,7 +4,7 @@ import type { IncomingHttpHeaders } from 'node:http'
 import type { Body } from './body.ts'
 import { object, text } from './json.ts'
 
-/** Members that say how to reply and are not input. */
+/** Members that say how to reply, and neither are input nor choose a prompt cache. */
 const MANNER = new Set([
   'stream',
   'stream_options',
@@ -14,7 +14,6 @@ const MANNER = new Set([
   'temperature',
   'top_p',
   'metadata',
-  'user',
   'store',
 ])
 /** Members by which a provider may leave out a part of the conversation. */

@@ -112,3 +112,9 @@ export function frame(type: string, data: string, comment?: string): string {
   const lines = data.split(/\r\n|\n|\r/)
   return `${comment === undefined ? '' : `: ${comment}\n`}${type === '' ? '' : `event: ${type}\n`}data: ${lines.join('\ndata: ')}\n\n`
 }
+
+/** Whether bytes of a stream show reasoning, which may be a summary and does not tell how much was generated. */
+export function isSummary({ summaries }: { readonly summaries: readonly string[] }, bytes: Buffer): boolean {
+  for (const text of summaries) if (bytes.includes(text)) return true
+  return false
+}

@@ -219,6 +219,16 @@ function renamedModel(value: unknown, rename: (name: string) => string): unknown
   return model === undefined || rename(model) === model ? value : { ...object(value), model: rename(model) }
 }
 
+/** Whether the provider may read the input again without a tool of its own: it searches for tools, or compacts. */
+export function mayReadAgain(body: Body): boolean {
+  const compacts = JSON.stringify(body.get('context_management') ?? null).includes('"compact')
+  return compacts || list(body.get('tools')).some(tool => isHostedToolSearch(object(tool)))
+}
+
+function isHostedToolSearch(tool: Json | undefined): boolean {
+  return text(tool?.['type'])?.startsWith('tool_search') === true && tool?.['execution'] !== 'client'
+}
+
 /** Tokens of a prediction, at two bytes a token. */
 export function predictedTokens(body: Body): number {
   const prediction = body.get('prediction')

@@ -69,6 +69,8 @@ export interface Format {
   readonly standardTier: string
   /** A stream reports its input at its beginning and shows its reasoning, so little is unknown if it ends early. */
   readonly reportsInputFirst: boolean
+  /** Texts in events that show reasoning, of which they may be only a summary. */
+  readonly summaries: readonly string[]
   /** Whether each event of a stream has a name, which is its type. */
   readonly namesEvents: boolean
   /** The text that ends a complete stream whose upstream left it out, for clients that wait for it. */

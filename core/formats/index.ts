@@ -23,6 +23,7 @@ export {
   dropTools,
   dropUnlisted,
   extrasOf,
+  mayReadAgain,
   modelsNamed,
   predictedTokens,
   renameAdvisors,
@@ -38,7 +39,7 @@ export {
   translateReply,
 } from './translate/translate-reply.ts'
 export { Translation, type Translator } from './translate/translation.ts'
-export { ReplyEvent, frame, type OutgoingEvent, type Rewriter } from './events.ts'
+export { ReplyEvent, frame, isSummary, type OutgoingEvent, type Rewriter } from './events.ts'
 
 /** The formats by name. */
 export const FORMATS: Readonly<Record<FormatName, Format>> = {

@@ -169,6 +169,13 @@ export function callsNamed(counters: Json, of: (name: string) => number): Calls 
   return calls
 }
 
+/** Names under which a provider reports its own searches as if they were calls of the client's custom tools. */
+const SEARCHES_IN_DISGUISE = /^(?:x|web)_\w*(?:search|fetch)$/
+
+function isSearchInDisguise(item: Json | undefined): boolean {
+  return item?.['type'] === 'custom_tool_call' && SEARCHES_IN_DISGUISE.test(text(item['name']) ?? '')
+}
+
 /** Items of a reply for tools that the client runs. */
 const CLIENT_CALLS = /^(?:function|custom_tool|local_shell|shell|apply_patch|computer|tool_search)_call$/
 
@@ -191,6 +198,7 @@ export function callOfItem(item: Json | undefined, place: unknown, begun = false
       ? undefined
       : { kind: 'codeExecution', id: container ?? 'shell', ...(where === undefined && { ifAsked: true }) }
   }
+  if (isSearchInDisguise(item)) return { kind: 'webSearch', id, ifAsked: true }
   // A call that failed made nothing.
   if (CLIENT_CALLS.test(type) || item?.['status'] === 'failed') return undefined
   const kind = kindOf(type)
@@ -215,17 +223,31 @@ export function callOfBlock(block: Json | undefined, index: unknown): SeenCall |
 }
 
 /**
+ * The members of items that contain what the model reads of a call's results. What a web search lists of its results is
+ * shorter than what the model reads.
+ */
+const RESULT_MEMBERS: Readonly<Record<string, string>> = {
+  file_search_call: 'results',
+  code_interpreter_call: 'outputs',
+  mcp_call: 'output',
+}
+
+/**
  * Returns the round that an item of a responses reply begins or ends.
  * @param place as for `callOfItem`
  * @param begun as for `callOfItem`
  */
 export function roundOfItem(item: Json | undefined, place: unknown, begun = false): SeenRound | undefined {
-  const type = text(item?.['type'])
-  if (!type?.endsWith('_call') || (CLIENT_CALLS.test(type) && type !== 'shell_call')) return undefined
+  const type = text(item?.['type']) ?? ''
+  const id = typeof place === 'number' ? `item ${place}` : (text(item?.['id']) ?? 'item')
+  if (isSearchInDisguise(item)) return { kind: 'webSearch', id, ifAsked: true }
+  if (type === 'compaction' || (type === 'tool_search_call' && item?.['execution'] !== 'client'))
+    return { kind: 'reread', id }
+  if (!type.endsWith('_call') || (CLIENT_CALLS.test(type) && type !== 'shell_call')) return undefined
   const where = text(object(item?.['environment'])?.['type'])
   if (type === 'shell_call' && where === 'local') return undefined
-  const id = typeof place === 'number' ? `item ${place}` : (text(item?.['id']) ?? 'item')
-  const found = item?.['results'] ?? item?.['outputs'] ?? (type === 'mcp_call' ? item?.['output'] : undefined)
+  const member = RESULT_MEMBERS[type]
+  const found = member === undefined ? undefined : item?.[member]
   return {
     kind: type === 'shell_call' ? 'codeExecution' : kindOf(type),
     id,
@@ -241,8 +263,10 @@ export function roundOfBlock(block: Json | undefined, index: unknown): SeenRound
   const name = type === 'mcp_tool_use' ? 'mcp' : (text(block?.['name']) ?? '')
   const isCall = type === 'mcp_tool_use' || type === 'server_tool_use'
   const isResult = type.endsWith('_tool_result')
-  if ((!isCall && !isResult) || (isCall ? name : type).startsWith('tool_search')) return undefined
+  if (type === 'compaction') return { kind: 'reread', id: `block ${indexOf(index)}` }
+  if (!isCall && !isResult) return undefined
   const id = text(block?.[isCall ? 'id' : 'tool_use_id']) ?? `block ${indexOf(index)}`
+  if ((isCall ? name : type).startsWith('tool_search')) return { kind: 'reread', id }
   return { kind: kindOf(isCall ? name : type), id, ...(isResult && resultBytes(block?.['content'])) }
 }
 

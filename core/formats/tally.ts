@@ -102,7 +102,7 @@ export class UsageTally {
   get openCalls(): Calls | undefined {
     const open: Partial<Record<CallName, number>> = {}
     for (const { kind, isOpen } of this.#rounds.values())
-      if (isOpen && kind !== 'advisor') open[kind] = (open[kind] ?? 0) + 1
+      if (isOpen && kind !== 'advisor' && kind !== 'reread') open[kind] = (open[kind] ?? 0) + 1
     return Object.keys(open).length === 0 ? undefined : open
   }
 

@@ -51,7 +51,8 @@ export interface SeenCall {
 
 /** A call of a provider's tool that a further pass of the model follows, whether the call itself is billed or not. */
 export interface SeenRound {
-  readonly kind: CallName | 'advisor'
+  /** `reread`: a pass without a tool, after a search for tools or a compaction of the conversation. */
+  readonly kind: CallName | 'advisor' | 'reread'
   /** The same in every event about this call. */
   readonly id: string
   /** Bytes of its results; undefined if the event has none. */

@@ -35,9 +35,10 @@ export interface Bill {
 
 /**
  * Who ended a reply early. `nobody`: the reply is complete. `customer`: the client left, or the customer's balance or key
- * ended the reply.
+ * ended the reply. `gateway`: the reply was over one of the gateway's limits, or the gateway failed. `stop`: the gateway
+ * stops.
  */
-export type EndedBy = 'nobody' | 'customer' | 'upstream' | 'gateway'
+export type EndedBy = 'nobody' | 'customer' | 'upstream' | 'gateway' | 'stop'
 
 /** What the upstream has reported about usage: all of it, a part of it, something implausible, or nothing. */
 export type Reported = 'complete' | 'partial' | 'implausible' | 'none'
@@ -75,8 +76,18 @@ export const BILLS: Readonly<Record<EndedBy, Readonly<Record<Reported, Cell>>>> 
     none: { delivered: 'cancel charge', undelivered: 'cancel charge' },
   },
   upstream: FAILED,
-  gateway: FAILED,
+  // A customer can ask for a reply that is over a limit.
+  gateway: {
+    complete: { delivered: 'reported', undelivered: 'reported' },
+    partial: { delivered: 'cancel charge', undelivered: 'free' },
+    implausible: { delivered: 'bounded cancel charge', undelivered: 'free' },
+    none: { delivered: 'cancel charge', undelivered: 'free' },
+  },
+  stop: FAILED,
 }
+
+/** How an attempt is noted whose reply was over a limit of the gateway before any of it went to the client. */
+const TOO_LARGE = 'too large'
 
 /** What the rules compute from. */
 interface Case {
@@ -161,9 +172,10 @@ function countsNothing(tokens: number, bytes: number): boolean {
   return tokens <= 1 && bytes >= DOUBTED_BYTES_MIN
 }
 
-/** Returns the rule for an exchange: one of three special cases, or a cell of the table. */
+/** Returns the rule for an exchange: one of four special cases, or a cell of the table. */
 export function ruleFor(x: Billable, outcome: Outcome, terms: Terms): Rule {
   if (outcome.kind === 'answered') return 'free'
+  if (outcome.kind === 'failed' && outcome.attempts.at(-1)?.failure === TOO_LARGE) return 'cancel charge'
   const ended = endedBy(x, outcome)
   // The exchange failed before its reply began: no account served it, or a stage replaced the reply. Content that was
   // delivered all the same, which only a defect can cause, is charged.
@@ -177,6 +189,7 @@ function endedBy({ tally }: Billable, outcome: Exclude<Outcome, { kind: 'answere
   const by = 'by' in outcome ? outcome.by : undefined
   if (by === 'client' || by === 'budget' || by === 'disabled') return 'customer'
   if (tally.failure || by === 'upstream') return 'upstream'
+  if (by === 'drain') return 'stop'
   return outcome.kind === 'relayed' ? 'nobody' : 'gateway'
 }
 

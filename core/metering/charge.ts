@@ -31,7 +31,7 @@ import {
   images,
   outputRate,
 } from './pricing.ts'
-import { largestFirst, largestRound, hasShownNothing, resultOf, withRounds } from './tool-rounds.ts'
+import { hasRounds, hasShownNothing, largestFirst, largestRound, REREADS, resultOf, withRounds } from './tool-rounds.ts'
 
 /**
  * Returns the hold that covers all of the input and a number of output tokens, each at its dearest, in nano-credits.
@@ -52,8 +52,8 @@ export function holdFor(x: Pick<Billable, 'model'>, output: number, terms: Terms
  */
 export function heldCalls(x: Pick<Billable, 'body' | 'format'>, terms: Terms, most = CALLS_MAX): HeldCalls {
   const { extras, toolCalls } = terms
-  const { tools, advisors } = extras
-  if (tools.length + advisors.length === 0) return { calls: extras.leastCalls, advice: [], results: [] }
+  const { tools, advisors, rereads } = extras
+  if (!hasRounds(extras)) return { calls: extras.leastCalls, advice: [], results: [] }
   const endsAtCalls = x.body.get('stream') === true && x.format.reportsCalls
   const times = (tool: ProviderTool): number =>
     Math.min(tool.most ?? toolCalls, isLimited(tool, x.format) ? most : CALLS_MAX)
@@ -65,6 +65,7 @@ export function heldCalls(x: Pick<Billable, 'body' | 'format'>, terms: Terms, mo
   const counts = [
     ...tools.map(tool => ({ tokens: resultOf(tool.kind, terms), count: times(tool) })),
     ...advice.map(([, count]) => ({ tokens: resultOf('advisor', terms), count })),
+    ...(rereads ? [{ tokens: resultOf('reread', terms), count: REREADS }] : []),
   ]
   const rounds = counts.map(({ count }) => count)
   // One limit may be for all tools together.

@@ -9,6 +9,7 @@ export const NO_EXTRAS: Extras = {
   conditions: undefined,
   held: undefined,
   tools: [],
+  rereads: false,
   leastCalls: undefined,
   models: new Map(),
   advisors: [],

@@ -73,10 +73,10 @@ export async function weighDocuments(
 
 /**
  * Weighs a request's input.
- * @param tools number of tools that the provider may run
+ * @param providerTools as in `Weight`
  * @param storedTokens total tokens of the stored objects that the request refers to; undefined if they are unknown
  */
-export function weigh(body: Body, rates: Weights, storedTokens: number | undefined, tools: number): Weight {
+export function weigh(body: Body, rates: Weights, storedTokens: number | undefined, providerTools: boolean): Weight {
   let textBytes = body.received.length
   const { attachments, caches } = body.contents
   let tokens = storedTokens ?? 0
@@ -97,7 +97,7 @@ export function weigh(body: Body, rates: Weights, storedTokens: number | undefin
     unbounded,
     soundTokens: ofKind.sound,
     imageTokens: ofKind.image,
-    providerTools: tools > 0,
+    providerTools,
     caches,
   }
 }

@@ -11,6 +11,7 @@ import type { Usage } from '../money/usage.ts'
 import { tokensFor } from '../money/price.ts'
 import type { Notes } from '../records/entry.ts'
 import type { TermsPair } from './terms.ts'
+import { hasRounds } from './tool-rounds.ts'
 
 /** A reply whose holds grow with it. */
 export interface HeldReply extends Billable {
@@ -118,9 +119,7 @@ export class RunningHold implements Indexed {
       return
     }
     const wanted = runningCharge(x, this.terms.held, this.#aheadTokens, true)
-    const { tools, advisors } = this.terms.held.extras
-    const isPlain = tools.length + advisors.length === 0
-    const call = isPlain ? 0n : wanted - runningCharge(x, this.terms.held, this.#aheadTokens)
+    const call = hasRounds(this.terms.held.extras) ? wanted - runningCharge(x, this.terms.held, this.#aheadTokens) : 0n
     const spare = this.amount - running
     // A call is held for completely until it begins.
     const reserve = this.#underfunded ? 0n : call + (wanted - call - running) / 2n

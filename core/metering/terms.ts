@@ -48,7 +48,7 @@ export function termsOf(
     reasoning: reasoningOf(x),
     outputRate: entry.outputRate ?? learned.ownRate(model, key, rates.outputRate),
     overhead: entry.overhead ?? learned.ownOverhead(model, key),
-    weight: weigh(x.body, rates, x.stored?.tokens, extras.tools.length),
+    weight: weigh(x.body, rates, x.stored?.tokens, extras.tools.length > 0 || extras.rereads),
     extras,
     entryOf: name => entryNamed([entry, ...models.values()], name),
     prefix: once(() => prefixes.find(owner, x.body, now, rates.cacheLifetime * 1000)),

@@ -5,6 +5,7 @@
 import type { SeenRound } from '../formats/terms.ts'
 import type { CallName } from '../money/price.ts'
 import { inputTokens, type Usage } from '../money/usage.ts'
+import type { Extras } from '../exchange/exchange.ts'
 import type { Format } from '../formats/index.ts'
 import type { Weight, Weights } from './input.ts'
 import type { Pricing, ReportedSoFar } from './pricing.ts'
@@ -19,8 +20,10 @@ interface CallingReply {
   readonly tally: Pick<ReportedSoFar, 'rounds'>
 }
 
-/** Input tokens of a piece of advice that another model gives. */
-const ADVICE_RESULT = 1000
+/** Input tokens of a piece of advice that another model gives, and of what a search for tools finds. */
+const SMALL_RESULT = 1000
+/** Passes without a tool to hold for in a reply that cannot be ended at the next one. */
+export const REREADS = 3
 
 /** What the results of one call are estimated by: an option of the metering stage. docs/charging.md has the same table. */
 export const RESULTS: Readonly<Record<CallName, 'toolTokens' | 'openToolTokens' | 'mediaTokens'>> = {
@@ -35,15 +38,21 @@ export const RESULTS: Readonly<Record<CallName, 'toolTokens' | 'openToolTokens' 
   imageGeneration: 'mediaTokens',
 }
 
+/** Whether further passes of the model may follow in the midst of a reply. */
+export function hasRounds({ tools, advisors, rereads }: Extras): boolean {
+  return tools.length + advisors.length > 0 || rereads
+}
+
 /** Returns the tokens of the results of one call. */
-export function resultOf(kind: CallName | 'advisor', terms: ResultTerms): number {
-  return kind === 'advisor' ? ADVICE_RESULT : terms[RESULTS[kind]]
+export function resultOf(kind: SeenRound['kind'], terms: ResultTerms): number {
+  return kind === 'advisor' || kind === 'reread' ? SMALL_RESULT : terms[RESULTS[kind]]
 }
 
 /** Returns one call of the tool with the largest results; nothing if the provider runs no tool. */
 export function largestRound(terms: ResultTerms): readonly number[] {
-  const { tools, advisors } = terms.extras
-  const sizes = [...tools.map(({ kind }) => resultOf(kind, terms)), ...advisors.map(() => ADVICE_RESULT)]
+  const { tools, advisors, rereads } = terms.extras
+  const sizes = tools.map(({ kind }) => resultOf(kind, terms))
+  if (advisors.length > 0 || rereads) sizes.push(SMALL_RESULT)
   return sizes.length === 0 ? sizes : [Math.max(...sizes)]
 }
 
@@ -100,8 +109,8 @@ export function roundsSoFar(
   bytesPerToken: number,
   assumesOne: boolean,
 ): readonly number[] {
-  const { tools, advisors } = terms.extras
-  if (tools.length + advisors.length === 0) return []
+  if (!hasRounds(terms.extras)) return []
+  const { tools } = terms.extras
   const seen = shownRounds(tally, terms)
   if (seen.length > 0) return seen.map(round => resultTokens(round, terms, bytesPerToken))
   if (format.reportsCalls) return assumesOne ? largestRound(terms) : []

@@ -10,6 +10,8 @@ import { LONG_BYTES } from '../lib/turns.ts'
 import { goOnInTurn } from './reply-body.ts'
 import type { UpstreamReply } from './send.ts'
 
+/** Bytes of a reply from which on it is the reply that is too large if there is no memory for it. */
+const LARGE_BYTES = 8 * 1024 * 1024
 /** Most bytes that are read of an answer that is an error. */
 const ERROR_BYTES_MAX = 256 * 1024
 
@@ -50,7 +52,8 @@ export function collect(
       idle.refresh()
       if (performance.now() > endMs) return timedOut()
       const length = chunks.push(chunk)
-      if (!memory.cover(chunk)) return fail(shortOfMemory())
+      if (!memory.cover(chunk))
+        return fail(length > LARGE_BYTES ? tooLarge(`no memory for a reply of ${length} bytes`) : shortOfMemory())
       if (length > bytesMax) return fail(tooLarge(`reply over ${bytesMax} bytes`))
       if (length > LONG_BYTES) goOnInTurn(body, x.owner, () => true)
     }

@@ -7,7 +7,7 @@ import { endReasonOf } from '../exchange/abandoned-reply.ts'
 import type { Outcome } from '../exchange/exchange.ts'
 import { Allowance, shortOfMemory } from '../exchange/memory.ts'
 import { KEEPALIVE } from '../exchange/waiting.ts'
-import type { ReplyEvent, StreamTranslation } from '../formats/index.ts'
+import { isSummary, type ReplyEvent, type StreamTranslation } from '../formats/index.ts'
 import { ByteBuffer } from '../lib/byte-buffer.ts'
 import { deadline, type Deadline } from '../lib/deadline.ts'
 import { BackPressure } from './back-pressure.ts'
@@ -200,7 +200,7 @@ export class StreamRelay {
       this.#write(bytes)
       filter.push(bytes)
     }
-    if (filter.delivered > x.delivered) x.upstreamClock.output()
+    if (filter.delivered > x.delivered && !isSummary(x.route.format, bytes)) x.upstreamClock.output()
     x.delivered = filter.delivered
     if (filter.broken !== undefined) throw filter.broken
     for (const wait of this.#progress?.() ?? []) {

@@ -30,6 +30,7 @@ const OUTCOMES: Readonly<Record<EndedBy, Outcome>> = {
   customer: { kind: 'broken', by: 'client', status: 200, attempts: OPEN },
   upstream: { kind: 'broken', by: 'upstream', status: 200, attempts: OPEN },
   gateway: { kind: 'broken', by: 'gateway', status: 200, attempts: OPEN },
+  stop: { kind: 'broken', by: 'drain', status: 200, attempts: OPEN },
 }
 
 const charged = (input: number, output: number): bigint => BigInt(input) * INPUT + BigInt(output) * OUTPUT
@@ -94,6 +95,13 @@ t.test(
   },
 )
 
+t.test('a reply that was over a limit before any of it was delivered costs what may have been generated', t => {
+  const error = new GatewayError('upstream_failed')
+  const failed: Outcome = { kind: 'failed', error, attempts: [{ ...OPEN[0]!, failure: 'too large' }] }
+  t.equal(ruleFor(replied(undefined, false), failed, TERMS), 'cancel charge')
+  t.end()
+})
+
 t.test('a failure that the upstream reports makes a reply one that the upstream ended', t => {
   const failure = { message: 'no' }
   const relayed = OUTCOMES.nobody
@@ -144,7 +152,8 @@ const ENDED: Readonly<Record<EndedBy, string>> = {
   nobody: 'complete',
   customer: 'ended by the client, the balance, or the key',
   upstream: 'ended by the upstream, or with a failure that it reports',
-  gateway: 'ended by the gateway',
+  gateway: 'over a limit of the gateway, or ended by its failure',
+  stop: 'ended as the gateway stops',
 }
 t.test('docs/charging.md has the table of bills', t => {
   const rows = Object.entries(BILLS).flatMap(([ended, cells]) =>

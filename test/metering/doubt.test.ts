@@ -1,5 +1,6 @@
 import t from 'tap'
-import { CHAT, Exchanges, INPUT, OUTPUT, reply, RESPONSES } from './exchanges.ts'
+import { GatewayError } from '../../core/errors.ts'
+import { CHAT, Exchanges, INPUT, OUTPUT, reply, RESPONSES, typed } from './exchanges.ts'
 import { NOW } from '../plugins/facts.ts'
 import type { Edit } from '../gateway-file.ts'
 
@@ -111,4 +112,77 @@ t.test('what an upstream added to the prompts of a key itself is charged, so tha
   await place.ask('chat-completions', asked, { reply: reply(CHAT, { prompt_tokens: 1400 }) })
   const after = await place.ask('chat-completions', asked, going)
   t.ok(after.cost >= 1400n * INPUT && after.cost > before.cost, `${after.cost}`)
+})
+
+t.test('a reply over a limit of the gateway is charged for what may have been generated', async t => {
+  const place = await Exchanges.load()
+  const attempt = { upstream: 'u', account: 'a', status: 200 }
+  const going = { reply: '', elapsedMs: 60_000, silentMs: 60_000 }
+  const error = new GatewayError('upstream_failed')
+  const json = await place.ask(
+    'chat-completions',
+    { max_tokens: 400, n: 20 },
+    { ...going, outcome: { kind: 'failed', error, attempts: [{ ...attempt, failure: 'too large' }] } },
+  )
+  t.ok(json.cost >= 8000n * OUTPUT, `${json.cost}: twenty times the limit`)
+  const broken = { kind: 'broken', by: 'gateway', status: 200, attempts: [attempt] } as const
+  const text = chunk('x'.repeat(3000))
+  const stream = await place.ask(
+    'chat-completions',
+    { stream: true, max_tokens: 64_000 },
+    { ...going, reply: text, outcome: broken },
+  )
+  t.ok(stream.cost >= 60n * 150n * OUTPUT, `${stream.cost}: with what was generated unseen`)
+  const stopped = await place.ask(
+    'chat-completions',
+    { stream: true, max_tokens: 64_000 },
+    { ...going, reply: text, outcome: { ...broken, by: 'drain' } },
+  )
+  t.ok(stopped.cost <= 1200n * OUTPUT, `${stopped.cost}: a restart costs what was delivered`)
+})
+
+t.test('a JSON request with tools never gets a higher limit than its own', async t => {
+  const place = await Exchanges.load(file => file, 900_000_000n)
+  for (const [format, more, limit] of [
+    ['messages', { max_tokens: 100, tools: [{ type: 'web_search_20250305', name: 'w' }] }, 'max_tokens'],
+    ['responses', { max_output_tokens: 100, tools: [{ type: 'web_search' }] }, 'max_output_tokens'],
+  ] as const) {
+    const { sent } = await place.ask(format, more)
+    t.equal(sent[limit], 100)
+  }
+})
+
+t.test('a search for tools, and a compaction, are followed by a pass that is held and charged', async t => {
+  const place = await Exchanges.load()
+  const said = { messages: [{ role: 'user', content: 'x'.repeat(100_000) }], stream: true, max_tokens: 100 }
+  const start = typed({ type: 'message_start', message: { type: 'message', usage: { input_tokens: 25_000 } } })
+  const again = (content_block: object): string => typed({ type: 'content_block_start', index: 0, content_block })
+  const search = { type: 'server_tool_use', id: 's', name: 'tool_search_tool_regex', input: {} }
+  const plain = await place.ask('messages', said, { reply: start, elapsedMs: 1000, ...left })
+  for (const [more, block] of [
+    [{ tools: [{ type: 'tool_search_tool_regex_20251119', name: 'tool_search_tool_regex' }] }, search],
+    [{ context_management: { edits: [{ type: 'compact_20260112' }] } }, { type: 'compaction' }],
+  ] as const) {
+    const { held, cost } = await place.ask(
+      'messages',
+      { ...said, ...more },
+      { reply: start + again(block), elapsedMs: 1000, ...left },
+    )
+    t.ok(held >= plain.held + 50_000n * INPUT, `${held} is held, and ${plain.held} without it`)
+    t.ok(cost >= plain.cost + 25_000n * INPUT, `${cost} is charged, and ${plain.cost} without it`)
+  }
+})
+
+t.test('a member that chooses the prompt cache makes it another one', async t => {
+  const place = await Exchanges.load(file => file.model('famC', MODEL, { reasoning: 'none' }))
+  const said = { input: [{ role: 'user', content: 'word '.repeat(8000) }] }
+  const usage = { input_tokens: 10_000, output_tokens: 1, input_tokens_details: { cached_tokens: 9000 } }
+  await place.ask('responses', { ...said, user: 'a' }, { reply: reply(RESPONSES, usage) })
+  const leaves = { reply: typed({ type: 'response.created', response: {} }), elapsedMs: 100, ...left }
+  const [same, other] = [
+    await place.ask('responses', { ...said, user: 'a', stream: true }, leaves),
+    await place.ask('responses', { ...said, user: 'b', stream: true }, leaves),
+  ]
+  t.ok(same.cost < 10_000n * INPUT, `${same.cost}`)
+  t.ok(other.cost >= 10_000n * INPUT, `${other.cost}`)
 })

@@ -40,7 +40,8 @@ t.test('a messages stream shows a call when it begins, and its results when they
   t.same(rounds(MESSAGES, [call('a', 'web_fetch'), call('b', 'bash_code_execution')]), ['webFetch', 'codeExecution'])
   t.same(rounds(MESSAGES, [block({ type: 'mcp_tool_use', id: 'm', name: 'f', server_name: 's' })]), ['mcp'])
   t.same(rounds(MESSAGES, [call('a', 'advisor')]), ['advisor'])
-  t.same(rounds(MESSAGES, [call('a', 'tool_search_tool_bm25'), block({ type: 'tool_use', id: 't', name: 'f' })]), [])
+  t.same(rounds(MESSAGES, [call('a', 'tool_search_tool_bm25'), block({ type: 'compaction' }, 1)]), ['reread', 'reread'])
+  t.same(rounds(MESSAGES, [block({ type: 'tool_use', id: 't', name: 'f' })]), [])
   const usage = { type: 'message_delta', delta: {}, usage: { input_tokens: 9000, output_tokens: 5 } }
   t.same(rounds(MESSAGES, [call('a'), usage]), [], 'the reported input contains it')
   t.same(rounds(MESSAGES, [call('a'), usage, call('b'), usage]), ['webSearch'], 'which has not grown since')
@@ -56,6 +57,13 @@ t.test('a responses stream shows a call when it begins, whether it will be bille
   t.same(rounds(RESPONSES, [added(search, 0), added(search, 1)]), ['webSearch', 'webSearch'])
   const mcp = { type: 'mcp_call', id: 'm', output: 'x'.repeat(98) }
   t.same(rounds(RESPONSES, [added({ type: 'mcp_call', id: 'm' }), done(mcp)]), [['mcp', 100]])
+  const listed = { ...search, results: [{ url: 'https://example.com' }] }
+  t.same(rounds(RESPONSES, [done(listed)]), ['webSearch'], 'the model reads more than a search lists')
+  const disguised = { type: 'custom_tool_call', id: 'x', name: 'x_keyword_search', input: '{}' }
+  t.same(rounds(RESPONSES, [added(disguised)]), ['webSearch if asked'])
+  t.same(rounds(RESPONSES, [added({ ...disguised, name: 'apply_patch' })]), [])
+  t.same(rounds(RESPONSES, [added({ type: 'tool_search_call' })]), ['reread'])
+  t.same(rounds(RESPONSES, [added({ type: 'tool_search_call', execution: 'client' })]), [])
   const files = { type: 'file_search_call', id: 'f', results: [{ text: 'found' }] }
   t.same(rounds(RESPONSES, [done(files)]), [['fileSearch', JSON.stringify(files.results).length]])
   t.same(rounds(RESPONSES, [done({ type: 'code_interpreter_call', id: 'c', outputs: null })]), ['codeExecution'])

@@ -29,7 +29,11 @@ t.test('a greedy key cannot take the share of another one, and both see their sh
   const refused = replies.filter(({ status }) => status !== 200)
   for (const reply of refused) {
     t.match(reply, { status: 429, json: { error: { code: 'rate_limit_exceeded' } } })
-    t.match(reply.text, /This key has used up its share of the quota of this model. The quota renews at 20/)
+    // Some of them would fit without the running ones.
+    t.match(
+      reply.text,
+      /This key has used up its share of the quota of this model. The quota renews at 20|Running requests/,
+    )
   }
   await g.settled(greedy)
   const { quota_of_5h: quota } = (await g.call('/api/v1/key-info', { key: greedy })).json

@@ -1,6 +1,7 @@
 import { spawnSync } from 'node:child_process'
 import type { ServerResponse } from 'node:http'
 import { connect } from 'node:net'
+import { setTimeout as sleep } from 'node:timers/promises'
 import OpenAI from 'openai'
 import t, { type Test } from 'tap'
 import { startGateway, type TestGateway, until } from '../gateway.ts'
@@ -165,6 +166,38 @@ t.test(
     await g.call('/v1/models')
     await until(() => g.gateway.running === 0)
     t.equal(g.gateway.ledger.live, 0)
+  },
+)
+
+t.test(
+  'a client that leaves while summaries of reasoning arrive pays for the time, and not for the summaries',
+  async t => {
+    const upstream = await ScriptedUpstream.start(t)
+    const g = await startGateway(t, { upstream: upstream.url })
+    const key = await g.key('famA', 10n)
+    const event = (data: { type: string; [name: string]: unknown }): string =>
+      `event: ${data.type}\ndata: ${JSON.stringify(data)}\n\n`
+    const startedMs = performance.now()
+    upstream.script = async (_received, res) => {
+      res.writeHead(200, { 'content-type': 'text/event-stream' })
+      res.write(event({ type: 'message_start', message: { type: 'message', content: [], usage: { input_tokens: 9 } } }))
+      res.write(event({ type: 'content_block_start', index: 0, content_block: { type: 'thinking', thinking: '' } }))
+      const delta = { type: 'thinking_delta', thinking: 'Hm. ' }
+      for (let nth = 0; nth < 20 && !res.destroyed; nth++) {
+        res.write(event({ type: 'content_block_delta', index: 0, delta }))
+        await sleep(50)
+      }
+      res.write(event({ type: 'content_block_delta', index: 0, delta: { ...delta, thinking: 'Enough.' } }))
+    }
+    const leave = new AbortController()
+    const body = { model: 'acme/famA-medium-5', max_tokens: 32_000, stream: true, messages: BODY.messages }
+    const response = await g.open('/v1/messages', { key, body, signal: leave.signal })
+    const reader = (response.body as ReadableStream<Uint8Array>).getReader()
+    for (let text = ''; !text.includes('Enough');) text += Buffer.from((await reader.read()).value ?? []).toString()
+    const seconds = (performance.now() - startedMs) / 1000
+    leave.abort()
+    const [entry] = await g.settled(key)
+    t.ok(entry?.['output_tokens'] >= 150, `${entry?.['output_tokens']} tokens in ${seconds} s`)
   },
 )
 

@@ -44,6 +44,8 @@ class Searcher {
   pause = async (): Promise<void> => {}
   /** Opens a page after the first search. That costs no fee, but its results are read as well. */
   opensPages = false
+  /** Reports a search as a call of a custom tool, as one provider does. */
+  disguises = false
   readonly #results: readonly number[]
 
   constructor(upstream: ScriptedUpstream, results: readonly number[]) {
@@ -112,7 +114,9 @@ class Searcher {
   async #responses(asked: any, bill: Bill, res: ServerResponse): Promise<void> {
     const most = Math.min(this.#results.length, asked.max_tool_calls ?? Infinity)
     const item = (nth: number) => ({
-      type: 'web_search_call',
+      ...(this.disguises
+        ? { type: 'custom_tool_call', name: 'x_keyword_search', input: '{}' }
+        : { type: 'web_search_call' }),
       id: `w${nth}`,
       status: 'completed',
       action: { type: this.opensPages && nth > 0 ? 'open_page' : 'search' },
@@ -136,7 +140,7 @@ class Searcher {
     res.write(typed({ type: 'response.created', sequence_number: 0, response: begun }))
     while (bill.searches < most && !res.destroyed) {
       const at = { output_index: bill.searches, sequence_number: bill.searches }
-      const started = { type: 'web_search_call', id: `w${bill.searches}`, status: 'in_progress' }
+      const started = { ...item(bill.searches), status: 'in_progress', ...(!this.disguises && { action: undefined }) }
       res.write(typed({ type: 'response.output_item.added', item: started, ...at }))
       this.#search(bill)
       await this.pause()
@@ -282,6 +286,20 @@ t.test('a page that the provider opens counts as a call whose results are read, 
   t.match(provider.bills[0], { searches: 4, ended: 3 })
   // The fourth may become a search.
   matchAll(t, entry?.['unit_prices'], [{ calls: { web_search: { count: 2 } } }])
+})
+
+t.test('a search that looks like a call of a custom tool counts as a search', async t => {
+  const { g, provider } = await start(
+    t,
+    Array.from({ length: 10 }, () => RESULT),
+  )
+  provider.disguises = true
+  const key = await keyWith(g, 'famC', 2n)
+  const body = { ...bodyAt(RESPONSES, true), tools: [{ type: 'x_search' }] }
+  t.match((await g.call(RESPONSES, { key, body })).text, 'response.incomplete')
+  const [entry] = await g.settled(key)
+  t.match(provider.bills[0], { searches: 4, ended: 3 })
+  t.ok(BigInt(entry?.['cost_nano']) >= provider.billed)
 })
 
 t.test('a JSON request runs as many searches as half of the balance covers', async t => {

@@ -108,6 +108,7 @@ export const chatCompletions: Format = {
   storesReply: body => body.get('audio') !== undefined,
   standardTier: 'default',
   reportsInputFirst: false,
+  summaries: [],
   namesEvents: false,
   ending: '',
   isReply: json => list(object(json)?.['choices']).length > 0,

@@ -103,6 +103,7 @@ export const messages: Format = {
   storesReply: () => true,
   standardTier: 'standard_only',
   reportsInputFirst: true,
+  summaries: ['"thinking_delta"'],
   namesEvents: true,
   ending: frame('message_stop', JSON.stringify({ type: 'message_stop' })),
   isReply: json => Array.isArray(object(json)?.['content']),

@@ -124,6 +124,7 @@ export const responses: Format = {
   storesReply: body => body.get('store') !== false,
   standardTier: 'default',
   reportsInputFirst: false,
+  summaries: ['"response.reasoning_summary_text.delta"'],
   namesEvents: true,
   ending: '',
   isReply: json => Array.isArray(object(json)?.['output']),
