@@ -23,7 +23,7 @@ t.before(async () => {
   g = await startGateway(t, { upstream: upstream.url, edit: file => file.set('limits.reply', '64KiB') })
 })
 
-t.test('a reply over limits.reply is an error that costs nothing if nothing of it has been sent', async t => {
+t.test('a reply over limits.reply is an error, and costs what may have been generated', async t => {
   const key = await g.key('famC')
   const reply = JSON.stringify({ choices: [{ message: { content: 'x'.repeat(TOO_MUCH) } }] })
   upstream.script = (_received, res) => void res.writeHead(200, { 'content-type': 'application/json' }).end(reply)
@@ -46,7 +46,10 @@ t.test('a reply over limits.reply is an error that costs nothing if nothing of i
   }
   const entries = await g.settled(key)
   t.equal(entries.length, 5)
-  t.ok(entries.every(({ type, cost_nano }) => type === 'void' && cost_nano === '0'))
+  for (const entry of entries) {
+    t.match(entry, { type: 'settle', status: 'failed', usage_source: 'estimated' })
+    t.ok(BigInt(entry['cost_nano']) > 0n)
+  }
 })
 
 t.test('a stream longer than limits.reply passes if none of its events is', async t => {
