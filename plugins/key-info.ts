@@ -27,7 +27,7 @@ export default definePlugin({
         enum: ['own', 'all'],
         default: 'own',
         description:
-          "What customers see of the accounts' quotas: their own share, and whether they are used up; or `all`, which is what all customers together have used.",
+          "What customers see of the accounts' quotas: their own share, and whether they are used up; or `all`, which is what all customers together have used, except in quotas in cost.",
       },
     },
   },

@@ -94,8 +94,7 @@ export default definePlugin({
       },
       response(x, head) {
         // A header tells the client about a lowered output limit.
-        if (x.runningHold.underfunded && lowers(x, host))
-          head.reply['x-tollgate-output-limit'] = String(x.format.outputLimit(x.body))
+        if (x.runningHold.isOutputLowered) head.reply['x-tollgate-output-limit'] = String(x.format.outputLimit(x.body))
       },
       events: 'signals',
       event(x, { reading }) {
@@ -172,8 +171,9 @@ function leastOutput(x: Known, { leastOutput, leastLimit }: metering.Terms, host
 }
 
 /** Lowers the limits of a request that cannot be ended early to what is held: first its calls, then its output. */
-function lower(x: Exchange & Known, { amount, underfunded, terms: pair }: metering.RunningHold, host: Host): void {
-  const terms = pair.held
+function lower(x: Exchange & Known, runningHold: metering.RunningHold, host: Host): void {
+  const { amount, underfunded } = runningHold
+  const terms = runningHold.terms.held
   const { tools, advisors } = terms.extras
   let calls = metering.CALLS_MAX
   if (!streams(x) && tools.length + advisors.length > 0) {
@@ -183,8 +183,9 @@ function lower(x: Exchange & Known, { amount, underfunded, terms: pair }: meteri
   }
   if (!underfunded || !lowers(x, host)) return
   const tokens = metering.outputOf(x, amount, terms, metering.heldCalls(x, terms, calls))
-  const own = x.format.outputLimit(x.body) ?? Infinity
-  x.format.limitOutput(x.body, Math.min(own, Math.floor(tokens / x.format.choices(x.body))))
+  const limit = Math.floor(tokens / x.format.choices(x.body))
+  runningHold.isOutputLowered = limit < (x.format.outputLimit(x.body) ?? Infinity)
+  if (runningHold.isOutputLowered) x.format.limitOutput(x.body, limit)
 }
 
 type Parts = metering.Bill['parts']

@@ -28,7 +28,7 @@ export async function runAudit(
       )
       const differences = report.opinions.map(differenceOf).filter(words => words !== undefined)
       for (const words of differences) environment.print(words)
-      if (differences.length === 0) environment.print('no upstream reports other sums than those that were charged')
+      if (differences.length === 0) environment.print('all charges agree with the sums that upstreams report')
     }
   }
   if (report.drifts.length > 0) await environment.exit(1)

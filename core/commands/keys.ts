@@ -83,7 +83,7 @@ export async function createKeys(environment: Environment, config: Config, optio
   } else {
     const [only] = shown
     environment.print(
-      `${only?.key}\n\nThe key is shown only this once. Its id is ${only?.id}; it is a ${type} key with ${formatCredits(credits)} credits.`,
+      `${only?.key}\n\nThe key is shown only this once. Its id is ${only?.id}, its type is ${type}, and it has ${formatCredits(credits)} credits.`,
     )
   }
 }

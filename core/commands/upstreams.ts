@@ -33,7 +33,7 @@ export async function listAccounts(environment: Environment, config: Config, opt
 function inWords({ account, health, requests, failures, quotas, last_failure, last_failure_at }: AccountView): string {
   const used = quotas.map(
     each =>
-      `${each.used} of ${each.credits} credits${each.unit === 'cost' ? ' of cost' : ''} per ${each.window} until ${each.resets_at}`,
+      `${each.unit === 'cost' ? 'cost: ' : ''}${each.used} of ${each.credits} credits per ${each.window} until ${each.resets_at}`,
   )
   const last = last_failure === null ? [] : [`last failure ${last_failure_at}: ${inOneLine(last_failure)}`]
   const rest = [`${requests} requests, ${failures} failed`, ...used, ...last].join('; ')

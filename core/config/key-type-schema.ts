@@ -144,7 +144,7 @@ export const KEY_TYPE = {
       ...PAUSE,
       default: '2s',
       description:
-        'How long a request above `concurrency` waits for another one to end; at most half of `limits.stage`.',
+        'How long a request above `concurrency` waits for another one to end. Half of `limits.stage` counts if it is less. At most as many wait as may run.',
     },
     addresses: {
       type: 'array',

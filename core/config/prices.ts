@@ -139,7 +139,7 @@ export function unsentCosts(
 export function uncosted(
   upstreams: Iterable<Upstream>,
   keyTypes: readonly KeyType[],
-): { upstream: string; account: number; model: string }[] {
+): { upstream: string; account: number; models: readonly string[] }[] {
   const models = keyTypes.flatMap(type => [...type.models.values()])
   return [...upstreams].flatMap(upstream =>
     upstream.accounts.flatMap(({ quotas, models: served }, account) => {
@@ -148,7 +148,7 @@ export function uncosted(
         .filter(({ upstreams, sends }) => upstreams.includes(upstream) && served?.has(sends) !== false)
         .map(({ sends }) => sends)
       const missing = [...new Set(sent)].filter(model => !upstream.cost.has(model))
-      return missing.map(model => ({ upstream: upstream.name, account, model }))
+      return missing.length === 0 ? [] : [{ upstream: upstream.name, account, models: missing }]
     }),
   )
 }

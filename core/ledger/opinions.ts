@@ -68,7 +68,7 @@ export function differenceOf(opinion: Opinion): string | undefined {
   const { leastPerDollar: least = 0, mostPerDollar: most = 0 } = opinion
   const words = [
     ...(otherTokens > 0
-      ? [`${otherTokens} of ${charges} charges are for ${chargedTokens} tokens where it reports ${reportedTokens}`]
+      ? [`${otherTokens} of ${charges} charges differ: charged ${chargedTokens} tokens, reported ${reportedTokens}`]
       : []),
     ...(most > least * SPREAD_MAX
       ? [`a dollar that it reports was charged ${rounded(least)} to ${rounded(most)} credits`]

@@ -30,6 +30,8 @@ export class RunningHold implements Indexed {
   /** The holds on the quotas of the upstream account that is asked now. */
   quotaHolds: readonly Hold[]
   terms: TermsPair
+  /** Whether the output limit of the request was lowered to what is held. */
+  isOutputLowered = false
   /** Whether the exchange has ended and its holds have been settled. */
   settled = false
   /** The failed attempt that was accounted for last. */

@@ -459,7 +459,7 @@ t.test('an audit shows where upstreams report other sums than those that were ch
   const spread = 'famC acme/famC-5.5: a dollar that it reports was charged 0.5 to 2 credits'
   t.same(await report(), [spread])
   await answer(usage({ total_tokens: 150 }))
-  t.same(await report(), [spread.replace(': a', ': 1 of 4 charges are for 200 tokens where it reports 150; a')])
+  t.same(await report(), [spread.replace(': a', ': 1 of 4 charges differ: charged 200 tokens, reported 150; a')])
   const [entry] = await g.settled(key)
   t.notMatch(JSON.stringify(entry), 'reported', 'customers do not see it')
 })
