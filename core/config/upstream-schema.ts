@@ -13,7 +13,8 @@ const QUOTA_SHAPE = {
     cost: {
       type: 'number',
       exclusiveMinimum: 0,
-      description: 'Credits that the upstream charges you, as it reports with `dollar`, or at the prices of its `cost`; in place of `credits`.',
+      description:
+        'Credits that the upstream charges you, as it reports with `dollar`, or at the prices of its `cost`; in place of `credits`.',
     },
     per: {
       type: 'string',
