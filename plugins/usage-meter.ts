@@ -184,7 +184,7 @@ function lower(x: Exchange & Known, runningHold: metering.RunningHold, host: Hos
   if (!underfunded || !lowers(x, host)) return
   const tokens = metering.outputOf(x, amount, terms, metering.heldCalls(x, terms, calls))
   const limit = Math.floor(tokens / x.format.choices(x.body))
-  runningHold.isOutputLowered = limit < (x.format.outputLimit(x.body) ?? Infinity)
+  runningHold.isOutputLowered = limit < metering.outputLimit(x) / x.format.choices(x.body)
   if (runningHold.isOutputLowered) x.format.limitOutput(x.body, limit)
 }
 

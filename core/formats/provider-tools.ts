@@ -169,11 +169,11 @@ export function callsNamed(counters: Json, of: (name: string) => number): Calls 
   return calls
 }
 
-/** Names under which a provider reports its own searches as if they were calls of the client's custom tools. */
-const SEARCHES_IN_DISGUISE = /^(?:x|web)_\w*(?:search|fetch)$/
+/** Names of a provider's own searches that it reports as calls of custom tools. */
+const CUSTOM_SEARCHES = /^x_(?:(?:keyword|semantic|user)_search|thread_fetch)$/
 
-function isSearchInDisguise(item: Json | undefined): boolean {
-  return item?.['type'] === 'custom_tool_call' && SEARCHES_IN_DISGUISE.test(text(item['name']) ?? '')
+function isCustomSearch(item: Json | undefined): boolean {
+  return item?.['type'] === 'custom_tool_call' && CUSTOM_SEARCHES.test(text(item['name']) ?? '')
 }
 
 /** Items of a reply for tools that the client runs. */
@@ -198,7 +198,7 @@ export function callOfItem(item: Json | undefined, place: unknown, begun = false
       ? undefined
       : { kind: 'codeExecution', id: container ?? 'shell', ...(where === undefined && { ifAsked: true }) }
   }
-  if (isSearchInDisguise(item)) return { kind: 'webSearch', id, ifAsked: true }
+  if (isCustomSearch(item)) return { kind: 'webSearch', id, ifAsked: true }
   // A call that failed made nothing.
   if (CLIENT_CALLS.test(type) || item?.['status'] === 'failed') return undefined
   const kind = kindOf(type)
@@ -240,7 +240,7 @@ const RESULT_MEMBERS: Readonly<Record<string, string>> = {
 export function roundOfItem(item: Json | undefined, place: unknown, begun = false): SeenRound | undefined {
   const type = text(item?.['type']) ?? ''
   const id = typeof place === 'number' ? `item ${place}` : (text(item?.['id']) ?? 'item')
-  if (isSearchInDisguise(item)) return { kind: 'webSearch', id, ifAsked: true }
+  if (isCustomSearch(item)) return { kind: 'webSearch', id, ifAsked: true }
   if (type === 'compaction' || (type === 'tool_search_call' && item?.['execution'] !== 'client'))
     return { kind: 'reread', id }
   if (!type.endsWith('_call') || (CLIENT_CALLS.test(type) && type !== 'shell_call')) return undefined

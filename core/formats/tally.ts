@@ -101,8 +101,13 @@ export class UsageTally {
   /** Calls that have begun, and of which only the end shows whether they are billed. */
   get openCalls(): Calls | undefined {
     const open: Partial<Record<CallName, number>> = {}
-    for (const { kind, isOpen } of this.#rounds.values())
-      if (isOpen && kind !== 'advisor' && kind !== 'reread') open[kind] = (open[kind] ?? 0) + 1
+    const hasContainer = [...this.#seen.values()].some(({ kind }) => kind === 'codeExecution')
+    for (const { kind, isOpen } of this.#rounds.values()) {
+      if (!isOpen || kind === 'advisor' || kind === 'reread') continue
+      // Everything that runs in one container is billed once.
+      if (kind === 'codeExecution') open[kind] = hasContainer ? 0 : 1
+      else open[kind] = (open[kind] ?? 0) + 1
+    }
     return Object.keys(open).length === 0 ? undefined : open
   }
 

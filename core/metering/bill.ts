@@ -76,7 +76,7 @@ export const BILLS: Readonly<Record<EndedBy, Readonly<Record<Reported, Cell>>>> 
     none: { delivered: 'cancel charge', undelivered: 'cancel charge' },
   },
   upstream: FAILED,
-  // A customer can ask for a reply that is over a limit.
+  // A customer can ask for a reply that is over a limit, and can use up the memory for it.
   gateway: {
     complete: { delivered: 'reported', undelivered: 'reported' },
     partial: { delivered: 'cancel charge', undelivered: 'free' },

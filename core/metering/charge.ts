@@ -65,12 +65,14 @@ export function heldCalls(x: Pick<Billable, 'body' | 'format'>, terms: Terms, mo
   const counts = [
     ...tools.map(tool => ({ tokens: resultOf(tool.kind, terms), count: times(tool) })),
     ...advice.map(([, count]) => ({ tokens: resultOf('advisor', terms), count })),
-    ...(rereads ? [{ tokens: resultOf('reread', terms), count: REREADS }] : []),
   ]
   const rounds = counts.map(({ count }) => count)
   // One limit may be for all tools together.
-  const all = x.format.callLimit === 'all tools' ? Math.max(...rounds) : rounds.reduce((sum, count) => sum + count)
-  return { calls: callsHeld(extras, times), advice, results: largestFirst(counts, Math.min(all, CALLS_MAX)) }
+  const all =
+    x.format.callLimit === 'all tools' ? Math.max(0, ...rounds) : rounds.reduce((sum, count) => sum + count, 0)
+  const again = rereads ? Array.from({ length: REREADS }, () => resultOf('reread', terms)) : []
+  const results = [...largestFirst(counts, Math.min(all, CALLS_MAX)), ...again]
+  return { calls: callsHeld(extras, times), advice, results }
 }
 
 /** Whether a request can limit how often a tool is run. */

@@ -17,7 +17,7 @@ type ResultTerms = Pick<Weights, 'toolTokens' | 'openToolTokens' | 'mediaTokens'
 interface CallingReply {
   readonly format: Pick<Format, 'reportsCalls'>
   readonly delivered: number
-  readonly tally: Pick<ReportedSoFar, 'rounds'>
+  readonly tally: Pick<ReportedSoFar, 'rounds' | 'usage'>
 }
 
 /** Input tokens of a piece of advice that another model gives, and of what a search for tools finds. */
@@ -113,7 +113,11 @@ export function roundsSoFar(
   const { tools } = terms.extras
   const seen = shownRounds(tally, terms)
   if (seen.length > 0) return seen.map(round => resultTokens(round, terms, bytesPerToken))
-  if (format.reportsCalls) return assumesOne ? largestRound(terms) : []
+  if (format.reportsCalls) {
+    // When the input has been reported, a further pass without a tool would have been shown.
+    const extras = tally.usage() ? { ...terms.extras, rereads: false } : terms.extras
+    return assumesOne ? largestRound({ ...terms, extras }) : []
+  }
   return [...new Set(tools.map(({ kind }) => kind))].map(kind => resultOf(kind, terms))
 }
 

@@ -70,9 +70,8 @@ async function askInTurn(x: HttpExchange, up: ReplyHooks, asking: Asking): Promi
     if (failure.about !== 'not asked') elapsedMs = performance.now() - beganMs
     if (!asksNext || !mayGoOn(x, tries, elapsedMs)) throw conclusion(x, up, failure, asking.pool)
     // The stages still see what the attempt has delivered, and for how long it ran.
-    const isAsked = await next(x, up, end.attempt)
+    if (!(await next(x, up, end.attempt))) throw conclusion(x, up, failure, asking.pool)
     x.forgetAttempt()
-    if (!isAsked) throw conclusion(x, up, failure, asking.pool)
   }
 }
 

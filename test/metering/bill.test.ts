@@ -152,7 +152,7 @@ const ENDED: Readonly<Record<EndedBy, string>> = {
   nobody: 'complete',
   customer: 'ended by the client, the balance, or the key',
   upstream: 'ended by the upstream, or with a failure that it reports',
-  gateway: 'over a limit of the gateway, or ended by its failure',
+  gateway: 'over a limit of the gateway, or the gateway failed',
   stop: 'ended as the gateway stops',
 }
 t.test('docs/charging.md has the table of bills', t => {

@@ -152,6 +152,17 @@ t.test('a JSON request with tools never gets a higher limit than its own', async
   }
 })
 
+t.test('a JSON request without a limit gets none above that of its model', async t => {
+  const place = await Exchanges.load(file => file, 4_000_000_000n)
+  const text = 'x'.repeat(1_500_000)
+  const { sent } = await place.send('famB', RESPONSES, {
+    model: 'acme/famB-4.3',
+    input: text,
+    tools: [{ type: 'web_search' }],
+  })
+  t.ok((sent.max_output_tokens ?? 0) <= 64_000, `${sent.max_output_tokens}`)
+})
+
 t.test('a search for tools, and a compaction, are followed by a pass that is held and charged', async t => {
   const place = await Exchanges.load()
   const said = { messages: [{ role: 'user', content: 'x'.repeat(100_000) }], stream: true, max_tokens: 100 }
@@ -170,6 +181,9 @@ t.test('a search for tools, and a compaction, are followed by a pass that is hel
     )
     t.ok(held >= plain.held + 50_000n * INPUT, `${held} is held, and ${plain.held} without it`)
     t.ok(cost >= plain.cost + 25_000n * INPUT, `${cost} is charged, and ${plain.cost} without it`)
+    t.ok(cost <= plain.cost + 27_000n * INPUT, `${cost}: one pass more`)
+    const unshown = await place.ask('messages', { ...said, ...more }, { reply: start, elapsedMs: 1000, ...left })
+    t.ok(unshown.cost < plain.cost + 1000n * INPUT, `${unshown.cost}: none was shown`)
   }
 })
 
