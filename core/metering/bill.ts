@@ -35,8 +35,8 @@ export interface Bill {
 
 /**
  * Who ended a reply early. `nobody`: the reply is complete. `customer`: the client left, or the customer's balance or key
- * ended the reply. `gateway`: the reply was over one of the gateway's limits, or the gateway failed. `stop`: the gateway
- * stops.
+ * ended the reply. `upstream`: the upstream broke it off. `gateway`: the reply was over one of the gateway's limits, or
+ * the gateway failed. `stop`: the gateway is shutting down.
  */
 export type EndedBy = 'nobody' | 'customer' | 'upstream' | 'gateway' | 'stop'
 

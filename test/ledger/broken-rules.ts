@@ -56,8 +56,8 @@ const MUTATIONS: readonly QuotaMutation[] = [
   ['a calendar window begins anew', 'if found[1] ~= ARGV[a + 5] then', 'if not found[1] then'],
   ['what was used comes back', "balance = balance + tonumber(used or '0')", ''],
   ['a charge counts in its part', 'if length > 0 then', 'if length < 0 then'],
-  ['use is told from running holds', 'if balance + held < least then return false end', ''],
-  ['running holds are told from use', 'if balance + held < least then', 'if balance < least then'],
+  ['a quota that is used up is not busy', 'if balance + held < least then return false end', ''],
+  ['a quota that only running holds fill is busy', 'if balance + held < least then', 'if balance < least then'],
   ['a quota that is used up holds nothing', 'if balance >= wanted then return wanted end', 'do return wanted end'],
 ]
 

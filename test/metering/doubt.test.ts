@@ -1,6 +1,6 @@
 import t from 'tap'
 import { GatewayError } from '../../core/errors.ts'
-import { CHAT, Exchanges, INPUT, OUTPUT, reply, RESPONSES, typed } from './exchanges.ts'
+import { CHAT, Exchanges, INPUT, LEFT, OUTPUT, reply, RESPONSES, typed } from './exchanges.ts'
 import { NOW } from '../plugins/facts.ts'
 import type { Edit } from '../gateway-file.ts'
 
@@ -11,14 +11,7 @@ const outsideLimit: Edit = file => file.model('famC', MODEL, { reasoningInLimit:
 const WEEK_MS = 7 * 86_400_000
 /** A key that others learn from. */
 const TEACHER = { createdAt: NOW - WEEK_MS, settled: 1_000_000_000n }
-const left = {
-  outcome: {
-    kind: 'broken',
-    by: 'client',
-    status: 200,
-    attempts: [{ upstream: 'u', account: 'a', status: 200 }],
-  } as const,
-}
+const left = { outcome: LEFT }
 const chunk = (content: string): string =>
   `data: ${JSON.stringify({ id: 'c', choices: [{ index: 0, delta: { content }, finish_reason: null }] })}\n\n`
 

@@ -35,6 +35,14 @@ export const CHAT = '/v1/chat/completions'
 export const RESPONSES = '/v1/responses'
 export const MESSAGES = '/v1/messages'
 
+/** The outcome of a reply that the client left. */
+export const LEFT = {
+  kind: 'broken',
+  by: 'client',
+  status: 200,
+  attempts: [{ upstream: 'u', account: 'a', status: 200 }],
+} as const satisfies Outcome
+
 /** A model whose upstream speaks the format, and its endpoint. */
 export const PLACES: Readonly<Record<FormatName, { type: string; model: string; path: string }>> = {
   'chat-completions': { type: 'famC', model: 'acme/famC-5.5', path: CHAT },

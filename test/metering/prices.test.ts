@@ -13,6 +13,7 @@ import {
   FORMATS,
   FUNCTION,
   INPUT,
+  LEFT,
   MESSAGES,
   OUTPUT,
   PLACES,
@@ -517,12 +518,7 @@ t.test('predicted text counts as output of a stream that the client left', async
   const left = {
     reply: `data: ${JSON.stringify(seen)}\n\n`,
     elapsedMs: 60_000,
-    outcome: {
-      kind: 'broken',
-      by: 'client',
-      status: 200,
-      attempts: [{ upstream: 'u', account: 'a', status: 200 }],
-    } as const,
+    outcome: LEFT,
   }
   const prediction = { type: 'content', content: 'y'.repeat(2000) }
   const [plain, predicted] = [

@@ -664,7 +664,7 @@ function mostOf(
   const time = ended - began + STOP_LAG_MS + 500 + lateMs
   const output = Math.min(limit * choices, sent + Math.ceil((time * RATE * choices) / 1000))
   const said = BODY_MOST + IMAGE
-  // A search may have begun that the provider has not told of. Advice is read in a further pass as well.
+  // A search may have begun that the provider has not reported. Advice is read in a further pass as well.
   const rounds = Math.max(searches, 1) + (advised ? 1 : 0)
   const found = HELD_FOR_SEARCH * rounds
   const input = BigInt((rounds + 1) * said + (HELD_FOR_SEARCH * rounds * (rounds + 1)) / 2)

@@ -19,7 +19,7 @@ interface Scene {
   readonly answer: () => void
 }
 
-/** A gateway whose provider answers when it is told to. */
+/** A gateway whose provider answers when the test lets it. */
 async function scene(t: Test, concurrency: number, edit: Edit = file => file): Promise<Scene> {
   const upstream = await ScriptedUpstream.start(t)
   let open = (): void => {}
