@@ -279,6 +279,28 @@ t.test('an absurd report of a failed attempt does not empty the quota of its acc
   await until(async () => (await used()) === 3_000_000n)
 })
 
+t.test('what a failed attempt reports is judged by the time that this attempt took', async t => {
+  const account = { name: 'main', key: 'main-secret-0123456789', quota: { credits: 5, per: 'day' } }
+  const { g, first, spare } = await scene(t, file =>
+    file.set('upstreams.famC.accounts', [account]).model('famC', 'acme/famC-5.5', { outputRate: 100_000 }),
+  )
+  const key = await g.key('famC')
+  const main = mainOf(g)
+  const [quota] = main.quotas as [Account['quotas'][number]]
+  const failure = { error: { message: 'boom', type: 'server_error' } }
+  first.script = (_received, res) => json(res, { ...failure, usage: { prompt_tokens: 10, completion_tokens: 4150 } })
+  const used = async (): Promise<bigint> => (await g.gateway.ledger.quotaUsed(main.name, quota, Date.now())).used
+  t.equal((await g.call(CHAT, { key, body: BODY })).status, 200, 'the next account serves')
+  await g.settled(key)
+  await until(async () => (await used()) > 0n)
+  const once = await used()
+  t.ok(once >= 4150n * 15_000n, `${once}: more than the 4,096 tokens that are plausible in no time`)
+  spare.script = (_received, res) => json(res, {}, 500)
+  t.equal((await g.call(CHAT, { key, body: BODY })).status, 502, 'no account serves')
+  await g.settled(key)
+  await until(async () => (await used()) === 2n * once)
+})
+
 t.test('an account that breaks off every stream goes out after as many as the file says', async t => {
   const cutting = await rawUpstream(t, socket => void socket.end(`${SSE_HEAD}${chunk(CONTENT)}`))
   const { g, spare } = await scene(t, file =>
