@@ -222,7 +222,11 @@ function renamedModel(value: unknown, rename: (name: string) => string): unknown
 /** Whether the provider may read the input again without a tool of its own: it searches for tools, or compacts. */
 export function mayReadAgain(body: Body): boolean {
   const compacts = JSON.stringify(body.get('context_management') ?? null).includes('"compact')
-  return compacts || list(body.get('tools')).some(tool => isHostedToolSearch(object(tool)))
+  return (
+    compacts ||
+    (body.get('compaction') ?? null) !== null ||
+    list(body.get('tools')).some(tool => isHostedToolSearch(object(tool)))
+  )
 }
 
 function isHostedToolSearch(tool: Json | undefined): boolean {

@@ -67,7 +67,10 @@ export interface Format {
   limitOutput(body: Body, tokens: number): void
   /** The service tier that plain rates are for, as a request names it. */
   readonly standardTier: string
-  /** A stream reports its input at its beginning and shows its reasoning, so little is unknown if it ends early. */
+  /**
+   * A stream reports its input at its beginning, and its models show their reasoning, in full or as a summary, where
+   * gateway.yaml does not say otherwise. Little is unknown if it ends early.
+   */
   readonly reportsInputFirst: boolean
   /** Texts in events that show reasoning, of which they may be only a summary. */
   readonly summaries: readonly string[]

@@ -166,6 +166,7 @@ t.test('a search for tools, and a compaction, are followed by a pass that is hel
   for (const [more, block] of [
     [{ tools: [{ type: 'tool_search_tool_regex_20251119', name: 'tool_search_tool_regex' }] }, search],
     [{ context_management: { edits: [{ type: 'compact_20260112' }] } }, { type: 'compaction' }],
+    [{ compaction: { type: 'compaction_20260112' } }, { type: 'compaction' }],
   ] as const) {
     const { held, cost } = await place.ask(
       'messages',
