@@ -66,6 +66,8 @@ const STEPS: readonly (readonly string[])[] = [
       at BIGINT NOT NULL, due BIGINT NOT NULL, tries INTEGER NOT NULL, state TEXT NOT NULL, last TEXT NOT NULL)`,
     "CREATE INDEX notices_due ON notices (due) WHERE state = 'waiting'",
   ],
+  // A customer's look-up reads the days of one account.
+  ['CREATE INDEX day_accounts_account ON day_accounts (account, day)'],
 ]
 
 /** The version of the tables that the first step makes. Earlier ones were never released. */

@@ -14,10 +14,11 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { Redis } from 'ioredis'
 import { parseAddress } from '../../core/config/store-address.ts'
 import { audit } from '../../core/ledger/audit.ts'
-import { Keys } from '../../core/ledger/keys.ts'
+import { type Key, Keys } from '../../core/ledger/keys.ts'
 import { Ledger } from '../../core/ledger/ledger.ts'
 import { settlementOf } from '../../core/ledger/settlement.ts'
 import { timedId } from '../../core/lib/ids.ts'
+import { balanceOf } from '../../core/metering/account-views.ts'
 import type { EndedEntry } from '../../core/records/entry.ts'
 import { Records } from '../../core/records/records.ts'
 import { usageBy } from '../../core/records/usage.ts'
@@ -151,6 +152,17 @@ async function beside(load: Load, name: string, work: () => Promise<unknown>, re
   show(name, `${ms < 1000 ? `${ms.toFixed(1)} ms` : seconds(ms)}${told}; p99 of a hold ${load.p99().toFixed(1)} ms`)
 }
 
+/** Look-ups of which the mean is taken. */
+const LOOK_UPS = 200
+
+/** Prints the CPU time of a look-up, in all threads of this process. */
+async function lookUp(name: string, look: (nth: number) => Promise<unknown>): Promise<void> {
+  const before = process.cpuUsage()
+  for (let nth = 0; nth < LOOK_UPS; nth++) await look(nth)
+  const { user, system } = process.cpuUsage(before)
+  show(name, `${((user + system) / 1000 / LOOK_UPS).toFixed(2)} ms of CPU`)
+}
+
 try {
   await sleep(500)
   const redis = new Redis(port)
@@ -201,6 +213,12 @@ try {
   ledger.continuity.recheck()
   while (!ledger.continuity.open) await sleep(10)
   show('memory of a used key in the store', `${(((await used()) - empty) / KEYS) | 0} bytes`)
+
+  const key = (nth: number): Key => ({ id: ids[(nth * 7919) % KEYS], type: 'famC', label: '' }) as Key
+  await lookUp('balance of a key', nth => balanceOf(ledger, key(nth), Date.now()))
+  await lookUp('key-info of a key', async nth => {
+    await Promise.all([balanceOf(ledger, key(nth), Date.now()), ledger.summary(key(nth).id, Date.now())])
+  })
 
   const load = new Load(ledger, ids)
   await sleep(5000)
