@@ -42,9 +42,12 @@ export default definePlugin({
           ...metric('quarantined_total', 'counter', 'Requests whose reported usage was implausible.', [
             ['', meter.quarantined],
           ]),
-          ...metric('quarantine_alarms_total', 'counter', 'Models with implausible reports to three keys in an hour.', [
-            ['', meter.doubtAlarms],
-          ]),
+          ...metric(
+            'quarantine_alarms_total',
+            'counter',
+            'Alarms: a model reported implausible usage to three keys within an hour.',
+            [['', meter.doubtAlarms]],
+          ),
           ...metric('unpriced_total', 'counter', 'Requests that used something without a price.', [
             ['', meter.unpriced],
           ]),

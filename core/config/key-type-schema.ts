@@ -144,7 +144,7 @@ export const KEY_TYPE = {
       ...PAUSE,
       default: '2s',
       description:
-        'How long a request above `concurrency` waits for another one to end. Half of `limits.stage` counts if it is less. At most as many wait as may run.',
+        'How long a request above `concurrency` waits for another one to end. Half of `limits.stage` counts if it is less. In each process, at most `concurrency` requests of a key wait.',
     },
     addresses: {
       type: 'array',

@@ -106,11 +106,11 @@ export class Resolver {
 
   /** Reports models of accounts with a quota in cost whose cost is unknown. */
   #checkCosts(upstreams: ReadonlyMap<string, Upstream>, keyTypes: ReadonlyMap<string, KeyType>): void {
-    const problems = this.#reader.problems.map(({ path }) => path)
+    const reportedPaths = this.#reader.problems.map(({ path }) => path)
     for (const { upstream, account, models } of uncosted(upstreams.values(), [...keyTypes.values()])) {
       const { length } = models
       // A price that was not found has been reported.
-      if (problems.some(path => path.startsWith(`upstreams.${upstream}.cost`))) continue
+      if (reportedPaths.some(path => path.startsWith(`upstreams.${upstream}.cost`))) continue
       this.#reader.add(
         ['upstreams', upstream, 'accounts', account, 'quota'],
         `a quota in cost needs the cost of every model, and ${length === 1 ? `"${models[0]}" has` : `${length} models have`} none`,

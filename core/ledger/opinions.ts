@@ -8,7 +8,7 @@ import { parseDecimal } from '../money/credits.ts'
 
 /** Dollars of a request below which its rounding says nothing about its price, in billionths. */
 const DOLLARS_MIN = 100_000n
-/** Charges of one dollar that are further apart than this differ. */
+/** Largest ratio of the most to the least charged for a reported dollar that is no difference. */
 const SPREAD_MAX = 1.05
 
 /** What the upstream of a model reports about the charges of its replies. */
@@ -16,12 +16,15 @@ export interface Opinion {
   readonly upstream: string
   readonly model: string
   charges: number
-  /** Charges for other tokens than the upstream's sum, and both sums. */
+  /** Charges for another number of tokens than the upstream's total. */
   otherTokens: number
+  /** Tokens of those charges, as they were charged. */
   chargedTokens: number
+  /** Tokens of those charges, by the upstream's totals. */
   reportedTokens: number
-  /** Credits that were charged for a dollar of the upstream: the least and the most. */
+  /** The least that was charged for a dollar of the upstream, in credits. */
   leastPerDollar?: number
+  /** The most, in credits. */
   mostPerDollar?: number
 }
 

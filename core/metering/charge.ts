@@ -15,8 +15,7 @@ import {
   inputOfPass,
   observed,
   outputLimit,
-  plausible,
-  reportOf,
+  plausibleReport,
   type Terms,
   windowOf,
 } from './estimate.ts'
@@ -145,11 +144,6 @@ export function runningCharge(x: Billable, terms: Terms, ahead = 0, isCallAhead 
 export function reportedParts(x: Billable, terms: Terms): readonly BilledUsage[] {
   const reported = plausibleReport(x, terms)
   return reported ? billed(reported.usage, x.model.entry, x.tally, terms, reported.passes) : []
-}
-
-function plausibleReport(x: Billable, terms: Terms): CountedUsage | undefined {
-  const reported = reportOf(x, terms)
-  return reported && plausible(reported, x, terms) ? reported : undefined
 }
 
 /** Returns a usage as billed while no final report exists. */

@@ -153,10 +153,16 @@ export function reportOf(x: Billable, terms: Terms): CountedUsage | undefined {
   return { ...reported, usage: { ...usage, output: usage.output + more, input: usage.input + unexplained - more } }
 }
 
+/** Returns what the upstream has reported so far if it is plausible. */
+export function plausibleReport(x: Billable, terms: Terms): CountedUsage | undefined {
+  const reported = reportOf(x, terms)
+  return reported && plausible(reported, x, terms) ? reported : undefined
+}
+
 /** Combines a plausible report with an estimate as its minimum. */
 function withReported(x: Billable, terms: Terms, estimate: Usage, output: number): Usage {
-  const reported = reportOf(x, terms)
-  if (!reported || !plausible(reported, x, terms)) return { ...estimate, output }
+  const reported = plausibleReport(x, terms)
+  if (!reported) return { ...estimate, output }
   // Reported input, possibly from a cache, is more accurate than any estimate of it.
   const known = inputTokens(reported.usage) > 0
   return fitted({

@@ -24,8 +24,8 @@ interface Host {
 }
 
 /**
- * The holds on the quotas of an account, or when all of its windows that are used up have changed.
- * `ofShare`: only the key's share is used up. `busy`: something is left when running requests have ended.
+ * The holds on the quotas of an account. `used up`: `resetsAt` is when all of its windows that are used up have begun
+ * anew, and `ofShare` tells that only the key's share is. `busy`: the request fits once running requests have ended.
  */
 export type QuotaHolds =
   | { readonly kind: 'held'; readonly holds: readonly Hold[] }
@@ -156,7 +156,7 @@ export class Holder {
     }
   }
 
-  /** Ends the hold of a request on its key's account, and calls the next request that waits for its place. */
+  /** Ends a hold. If it is one on a key's account, the next request that waits for its place is called. */
   end(hold: Hold, end: End): void {
     this.#host.ledger.settle(hold, end)
     // The store settles first and answers the next question after that.

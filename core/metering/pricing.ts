@@ -3,6 +3,7 @@ import type { ModelEntry } from '../config/config.ts'
 import type { CountedUsage, Format } from '../formats/index.ts'
 import type { UsageTally } from '../formats/tally.ts'
 import type { Extras } from '../exchange/exchange.ts'
+import { hasShownNothing } from './tool-rounds.ts'
 import { type HeldCalls, mostBelieved, oneOfEach } from './extras.ts'
 import { hasMedia, NO_USAGE, type Usage } from '../money/usage.ts'
 import { NANO } from '../money/credits.ts'
@@ -156,7 +157,7 @@ export function asCancelled<P extends Pricing>(
   const { extras } = pricing
   if (extras.tools.length === 0) return pricing
   const furtherCalls = tally.openCalls
-  const isTold = format.reportsCalls && (delivered > 0 || tally.rounds.length > 0)
+  const isTold = format.reportsCalls && !hasShownNothing({ delivered, tally })
   if (isTold) return furtherCalls ? { ...pricing, furtherCalls } : pricing
   return { ...pricing, furtherCalls, extras: { ...extras, leastCalls: oneOfEach(extras) } }
 }

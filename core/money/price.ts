@@ -214,12 +214,17 @@ function costOfTokens(usage: Usage, price: Price): bigint {
     times(usage.cacheWrite1h, rates.cacheWrite1h) +
     times(usage.output - usage.reasoning - audioOutput - imageOutput - rejected, rates.output) +
     times(usage.reasoning, rates.reasoning)
-  if (audioInput > 0) sum += times(audioInput, rates.audioInput ?? rates.input)
+  if (audioInput > 0) sum += times(audioInput, rateOf(rates, 'audioInput'))
   if (imageInput > 0) sum += times(imageInput, rates.imageInput)
-  if (audioOutput > 0) sum += times(audioOutput, rates.audioOutput ?? rates.output)
-  if (imageOutput > 0) sum += times(imageOutput, rates.imageOutput ?? rates.output)
+  if (audioOutput > 0) sum += times(audioOutput, rateOf(rates, 'audioOutput'))
+  if (imageOutput > 0) sum += times(imageOutput, rateOf(rates, 'imageOutput'))
   if (rejected > 0) sum += times(rejected, rates.rejected)
   return sum
+}
+
+/** Returns a rate. Media without a rate of their own cost what text costs. */
+function rateOf(rates: Rates, name: (typeof RATE_NAMES)[number]): bigint {
+  return rates[name] ?? (name === 'audioInput' ? rates.input : rates.output)
 }
 
 /** Most classes are empty, and turning a number into a BigInt costs time. */
@@ -243,16 +248,16 @@ export function greatestFactor(price: Price, of: Price): bigint {
   const levels = [0, ...[...(price.tiers ?? []), ...(of.tiers ?? [])].map(({ above }) => above + 1)]
   const rates = levels.flatMap(level => {
     const [ours, theirs] = [ratesAt(price, level), ratesAt(of, level)]
-    return HELD_RATES.map(name => [ours[name], theirs[name]] as const)
+    return HELD_RATES.map(name => [rateOf(ours, name), rateOf(theirs, name)] as const)
   })
   const pairs = [...rates, ...CALL_NAMES.map(name => [price.calls[name], of.calls[name]] as const)]
   const factor = pairs
     .map(([one = 0n, other = 0n]) => (other === 0n ? 0n : (one * NANO + other - 1n) / other))
     .reduce(greater, 0n)
-  // A condition may be dearer in one price than in the other.
+  // A condition may be dearer in one price than in the other, or cheaper in the other.
   return CONDITION_NAMES.reduce((all, name) => {
     const [ours, theirs] = [price.factors[name], of.factors[name]]
-    const each = [...(ours?.keys() ?? [])].map(value => {
+    const each = [...(ours?.keys() ?? []), ...(theirs?.keys() ?? [])].map(value => {
       const [one, other] = [ours?.get(value) ?? NANO, theirs?.get(value) ?? NANO]
       return other === 0n ? NANO : (one * NANO + other - 1n) / other
     })

@@ -10,7 +10,7 @@ import { LONG_BYTES } from '../lib/turns.ts'
 import { goOnInTurn } from './reply-body.ts'
 import type { UpstreamReply } from './send.ts'
 
-/** Bytes of a reply from which on it is the reply that is too large if there is no memory for it. */
+/** A reply above this size, in bytes, is refused as too large when memory runs out. */
 const LARGE_BYTES = 8 * 1024 * 1024
 /** Most bytes that are read of an answer that is an error. */
 const ERROR_BYTES_MAX = 256 * 1024

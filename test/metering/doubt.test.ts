@@ -1,6 +1,7 @@
+import { readFileSync } from 'node:fs'
 import t from 'tap'
 import { GatewayError } from '../../core/errors.ts'
-import { CHAT, Exchanges, INPUT, LEFT, OUTPUT, reply, RESPONSES, typed } from './exchanges.ts'
+import { CHAT, Exchanges, INPUT, LEFT, MESSAGES, OUTPUT, reply, RESPONSES, typed } from './exchanges.ts'
 import { NOW } from '../plugins/facts.ts'
 import type { Edit } from '../gateway-file.ts'
 
@@ -193,4 +194,25 @@ t.test('a member that chooses the prompt cache makes it another one', async t =>
   ]
   t.ok(same.cost < 10_000n * INPUT, `${same.cost}`)
   t.ok(other.cost >= 10_000n * INPUT, `${other.cost}`)
+})
+
+t.test('requests with a search hold as much as docs/charging.md states', async t => {
+  const page = readFileSync(new URL('../../docs/charging.md', import.meta.url), 'utf8')
+  const place = await Exchanges.load(file => file)
+  const chat = await place.send('famC', CHAT, {
+    model: MODEL,
+    messages: [{ role: 'user', content: 'What is new?' }],
+    max_tokens: 1,
+    web_search_options: {},
+  })
+  t.match(page, `with a search holds ${(Number(chat.held) / 1e9).toFixed(1)} credits and its output`)
+  const body = { model: 'acme/famA-large-5', max_tokens: 1, stream: true }
+  const tools = [{ type: 'web_search_20250305', name: 'web_search' }]
+  // The text of the messages is what weighs 1000 bytes.
+  const stream = async (length: number): Promise<{ held: bigint }> =>
+    place.send('famA', MESSAGES, { ...body, tools, messages: [{ role: 'user', content: 'x'.repeat(length) }] })
+  t.ok(page.includes('0.325 credits'))
+  const [one, other] = [await stream(1000), await stream(3000)]
+  t.equal(other.held - one.held, 2n * 1000n * 15_000n, 'the input is held twice')
+  t.ok(one.held >= 325_000_000n && one.held < 345_000_000n, `${one.held}: with a few tokens for the rest of the body`)
 })

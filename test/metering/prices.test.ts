@@ -484,6 +484,11 @@ t.test('the greatest factor between two prices counts what a request is held for
     'long input',
   )
   t.equal(await factor('tiers: [], serviceTier: { priority: 2.5 }'), 2.5, 'a condition that costs the customer nothing')
+  const cheap = await price('tiers: [], serviceTier: { flex: 0.5 }')
+  t.equal(await factor('tiers: [], audioInput: 30'), 10, 'audio that costs the customer what text does')
+  t.equal(Number(greatestFactor(sold, cheap)) / 1e9, 2, 'a condition for which only the customer pays less')
+  const audio = await price('tiers: [], audioInput: 1')
+  t.equal(Number(greatestFactor(sold, audio)) / 1e9, 3, 'audio that costs the operator what text does')
 })
 
 t.test('as many images of a tool are allowed as the balance covers', async t => {

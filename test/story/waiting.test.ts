@@ -101,7 +101,9 @@ t.test('an account whose one quota is used up is not busy, although running requ
 })
 
 t.test('the first that came is served first', async t => {
-  const { g, upstream, answer } = await scene(t, 5)
+  const { g, upstream } = await scene(t, 5)
+  const answers: (() => void)[] = []
+  upstream.script = (_received, res) => void answers.push(() => json(res, REPLY))
   const key = await g.key('famC')
   const all: Promise<{ status: number }>[] = []
   for (let nth = 0; nth < 10; nth++) {
@@ -109,7 +111,10 @@ t.test('the first that came is served first', async t => {
     await until(async () => upstream.requests.length + (await waiting(g, key)) === nth + 1)
   }
   t.equal(upstream.requests.length, 5)
-  answer()
+  for (let nth = 0; nth < 10; nth++) {
+    answers[nth]?.()
+    await until(() => upstream.requests.length === Math.min(10, nth + 6))
+  }
   for (const { status } of await Promise.all(all)) t.equal(status, 200)
   const order = upstream.requests.map(({ body }) => /request (\d)/.exec(body)?.[1])
   t.same(order, ['0', '1', '2', '3', '4', '5', '6', '7', '8', '9'])
@@ -131,8 +136,20 @@ t.test('64 connections on 50 places are all served', async t => {
   await g.settled(key)
 })
 
-t.test('a client that leaves the line pays nothing, and a request that waits too long gets a 429', async t => {
-  const { g, upstream, answer } = await scene(t, 1, file => file.everyKeyType({ concurrencyWait: '300ms' }))
+t.test('a request that waits too long gets a 429, and pays nothing', async t => {
+  const { g, upstream, answer } = await scene(t, 1, file => file.everyKeyType({ concurrencyWait: '50ms' }))
+  const key = await g.key('famC')
+  const running = g.call(CHAT, { key, body: BODY })
+  await until(() => upstream.requests.length === 1)
+  const late = await g.call(CHAT, { key, body: BODY })
+  t.match(late, { status: 429, json: { error: { message: 'Too many requests of this key run at the same time.' } } })
+  answer()
+  await running
+  matchAll(t, await g.settled(key), [{ type: 'settle' }])
+})
+
+t.test('a client that leaves the line pays nothing', async t => {
+  const { g, upstream, answer } = await scene(t, 1)
   const key = await g.key('famC')
   const running = g.call(CHAT, { key, body: BODY })
   await until(() => upstream.requests.length === 1)
@@ -142,8 +159,6 @@ t.test('a client that leaves the line pays nothing, and a request that waits too
   leave.abort()
   t.equal(await left, 'left')
   await until(async () => (await waiting(g, key)) === 0)
-  const late = await g.call(CHAT, { key, body: BODY })
-  t.match(late, { status: 429, json: { error: { message: 'Too many requests of this key run at the same time.' } } })
   answer()
   await running
   matchAll(t, await g.settled(key), [{ type: 'settle' }])
