@@ -13,7 +13,7 @@ import {
 type Known = With<'key' | 'body' | 'model' | 'route'>
 
 /** A request without references. */
-const NOTHING = { stored: { tokens: 0 } }
+const NOTHING = { stored: { tokens: 0, likely: 0 } }
 /** Maximum characters of an id that an error repeats. */
 const SHOWN = 64
 
@@ -46,9 +46,11 @@ export default definePlugin({
         references,
       )
       // The items of one reply together are no larger than the reply.
-      const largest = new Map<string, number>()
-      for (const size of sizes) if (size) largest.set(size.reply, Math.max(size.tokens, largest.get(size.reply) ?? 0))
-      return { stored: { tokens: [...largest.values()].reduce((sum, tokens) => sum + tokens, 0) } }
+      const largest = new Map<string, Stored>()
+      for (const size of sizes)
+        if (size && size.tokens > (largest.get(size.reply)?.tokens ?? -1)) largest.set(size.reply, size)
+      const sum = (name: keyof Stored): number => [...largest.values()].reduce((all, size) => all + size[name], 0)
+      return { stored: { tokens: sum('tokens'), likely: sum('likely') } }
     }
 
     /** Sends the request to the account that has what it refers to. */
@@ -87,9 +89,19 @@ export default definePlugin({
         if (reply === undefined && others.length === 0) return
         const usage = x.route.format.decodeUsage(reading.usage)?.usage
         const output = usage?.output ?? 0
-        const total = (usage ? inputTokens(usage) : 0) + output
+        const input = usage ? inputTokens(usage) : 0
+        // The input is the sum of all passes. If it grew evenly, the last pass read twice the mean.
+        const last = Math.min(input, Math.ceil((2 * input) / (x.tally?.passes ?? 1)))
+        const at = x.route.account.name
         ledger
-          .noteStored(x.key.id, { reply: reply ?? x.id, total, output, others, at: x.route.account.name })
+          .noteStored(x.key.id, {
+            reply: reply ?? x.id,
+            total: input + output,
+            likely: last + output,
+            output,
+            others,
+            at,
+          })
           .catch((cause: unknown) =>
             log.warn({ exchange: x.id, err: cause }, 'cannot record what a reply stored at its upstream'),
           )

@@ -88,8 +88,8 @@ export default definePlugin({
         holder.endQuotas(quotaHolds, used, cost)
         const holds = await heldFor(x)
         if (!holds) return false
-        runningHold.quotaHolds = holds
-        runningHold.terms = termsOf(x)
+        runningHold.reroute(holds, termsOf(x))
+        lower(x, runningHold, host)
         return true
       },
       response(x, head) {

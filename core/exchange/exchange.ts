@@ -23,8 +23,10 @@ export interface Model {
 
 /** State stored at a provider that the request refers to, and that its own key has made. */
 export interface Stored {
-  /** The number of input tokens that the state stands for. */
+  /** The most input tokens that the state can stand for. */
   readonly tokens: number
+  /** The input tokens that it probably stands for. */
+  readonly likely: number
 }
 
 /** What a request asks for beside the plain tokens of its model, as far as the chain let it through. */

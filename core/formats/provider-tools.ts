@@ -113,7 +113,7 @@ export function providerToolsOf(
           param,
           type,
           index: own ? index : undefined,
-          most: takesLimit(tool) ? positive(tool['max_uses']) : most,
+          most: takesLimit(tool) ? callLimit(tool['max_uses'], `${param}.max_uses`) : most,
           model: text(tool['model']),
           beyond: beyondFee(tool, type),
         })
@@ -125,9 +125,22 @@ export function providerToolsOf(
   return found
 }
 
-/** The most calls that a request allows its provider, for all tools together. */
+/** The most calls that a request allows its provider, for all tools together. @throws GatewayError invalid_body */
 export function mostCalls(body: Pick<RequestMembers, 'get' | 'has'>): number | undefined {
-  return body.has('messages') ? undefined : positive(body.get('max_tool_calls'))
+  return body.has('messages') ? undefined : callLimit(body.get('max_tool_calls'), 'max_tool_calls')
+}
+
+/**
+ * Returns a limit of calls; undefined for none. Providers take other values than their documentation says in different
+ * ways: as no call, as no limit, or as an error.
+ * @throws GatewayError invalid_body
+ */
+function callLimit(value: unknown, param: string): number | undefined {
+  if (value === undefined || value === null) return undefined
+  const most = positive(value)
+  if (most === undefined)
+    throw new GatewayError('invalid_body', { param, message: `"${param}" must be a whole number above 0.` })
+  return most
 }
 
 /** The error for a request that declares more than TOOLS_MAX tools. */
@@ -240,9 +253,11 @@ const RESULT_MEMBERS: Readonly<Record<string, string>> = {
 export function roundOfItem(item: Json | undefined, place: unknown, begun = false): SeenRound | undefined {
   const type = text(item?.['type']) ?? ''
   const id = typeof place === 'number' ? `item ${place}` : (text(item?.['id']) ?? 'item')
-  if (isCustomSearch(item)) return { kind: 'webSearch', id, ifAsked: true }
+  // An item that has not only begun may be the first event about it.
+  const event = begun ? { begins: true } : { ends: true }
+  if (isCustomSearch(item)) return { kind: 'webSearch', id, ...event, ifAsked: true }
   if (type === 'compaction' || (type === 'tool_search_call' && item?.['execution'] !== 'client'))
-    return { kind: 'reread', id }
+    return { kind: 'reread', id, ...event }
   if (!type.endsWith('_call') || (CLIENT_CALLS.test(type) && type !== 'shell_call')) return undefined
   const where = text(object(item?.['environment'])?.['type'])
   if (type === 'shell_call' && where === 'local') return undefined
@@ -251,6 +266,7 @@ export function roundOfItem(item: Json | undefined, place: unknown, begun = fals
   return {
     kind: type === 'shell_call' ? 'codeExecution' : kindOf(type),
     id,
+    ...event,
     ...(begun && !callOfItem(item, place, true) && { isOpen: true }),
     ...(type === 'shell_call' && where === undefined && { ifAsked: true }),
     ...resultBytes(found),
@@ -263,11 +279,12 @@ export function roundOfBlock(block: Json | undefined, index: unknown): SeenRound
   const name = type === 'mcp_tool_use' ? 'mcp' : (text(block?.['name']) ?? '')
   const isCall = type === 'mcp_tool_use' || type === 'server_tool_use'
   const isResult = type.endsWith('_tool_result')
-  if (type === 'compaction') return { kind: 'reread', id: `block ${indexOf(index)}` }
+  if (type === 'compaction') return { kind: 'reread', id: `block ${indexOf(index)}`, begins: true, ends: true }
   if (!isCall && !isResult) return undefined
   const id = text(block?.[isCall ? 'id' : 'tool_use_id']) ?? `block ${indexOf(index)}`
-  if ((isCall ? name : type).startsWith('tool_search')) return { kind: 'reread', id }
-  return { kind: kindOf(isCall ? name : type), id, ...(isResult && resultBytes(block?.['content'])) }
+  const event = isCall ? { begins: true } : { ends: true }
+  if ((isCall ? name : type).startsWith('tool_search')) return { kind: 'reread', id, ...event }
+  return { kind: kindOf(isCall ? name : type), id, ...event, ...(isResult && resultBytes(block?.['content'])) }
 }
 
 function resultBytes(found: unknown): { resultBytes?: number } {

@@ -7,7 +7,12 @@ import type { CountedUsage, RawUsage, Reading, SeenCall, SeenRound } from './ter
 import type { Format } from './format.ts'
 import type { ProviderTool } from './provider-tools.ts'
 
-const NO_ROUNDS: readonly SeenRound[] = []
+/** A round with its number among the passes that the reply has shown to be over: calls that run side by side share one. */
+export interface TalliedRound extends SeenRound {
+  readonly pass: number
+}
+
+const NO_ROUNDS: readonly TalliedRound[] = []
 
 /** What one reply has reported so far. */
 export class UsageTally {
@@ -19,9 +24,13 @@ export class UsageTally {
   /** All input, as far as it is known. */
   #prompt = 0
   readonly #unread = new Set<string>()
-  /** The rounds of tools, by id, and how many of them the input that was reported last contains. */
-  readonly #rounds = new Map<string, SeenRound>()
+  /** The rounds of tools, the places of the latest ones by id, and how many the input that was reported last contains. */
+  #rounds: TalliedRound[] = []
+  readonly #placeOf = new Map<string, number>()
   #roundsReported = 0
+  /** The pass that calls now, and whether one of its calls has ended. */
+  #pass = 0
+  #hasEnded = false
   /** The calls that events reported, by id, and those that the last usage counts. */
   readonly #seen = new Map<string, SeenCall>()
   #counts: Calls | undefined
@@ -34,10 +43,12 @@ export class UsageTally {
   restart(format: Pick<Format, 'decodeUsage'>): void {
     this.#format = format
     this.#raw = this.#counted = this.#counts = this.#last = undefined
-    this.#prompt = this.#roundsReported = 0
+    this.#prompt = this.#roundsReported = this.#pass = 0
+    this.#hasEnded = false
     this.#unread.clear()
     this.#seen.clear()
-    this.#rounds.clear()
+    this.#rounds = []
+    this.#placeOf.clear()
     this.model = this.serviceTier = undefined
   }
 
@@ -58,7 +69,7 @@ export class UsageTally {
     const apart = inputTokens({ ...classes, input: 0 })
     if (report.usage.input + apart > this.#prompt) {
       this.#prompt = report.usage.input + apart
-      this.#roundsReported = this.#rounds.size
+      this.#roundsReported = this.#rounds.length
     }
     const fresh = Math.max(0, Math.min(input, this.#prompt - apart))
     this.#counted =
@@ -91,10 +102,20 @@ export class UsageTally {
 
   #noteRounds(rounds: readonly SeenRound[], isFinal: boolean): void {
     // The last event of a stream lists all of them again, and may name them in another way.
-    if (isFinal && this.#rounds.size > 0) return
+    if (isFinal && this.#rounds.length > 0) return
     for (const round of rounds) {
-      const { isOpen: _begun, ...known } = this.#rounds.get(round.id) ?? {}
-      this.#rounds.set(round.id, { ...known, ...round })
+      const place = this.#placeOf.get(round.id) ?? -1
+      const known = this.#rounds[place]
+      if (known && !round.begins && !known.ends) {
+        const { isOpen: _begun, ...begun } = known
+        this.#rounds[place] = { ...begun, ...round }
+      } else {
+        // What follows a result is called by the pass that has read it.
+        if (this.#hasEnded) this.#pass++
+        this.#hasEnded = false
+        this.#placeOf.set(round.id, this.#rounds.push({ ...round, pass: this.#pass }) - 1)
+      }
+      if (round.ends) this.#hasEnded = true
     }
   }
 
@@ -102,7 +123,7 @@ export class UsageTally {
   get openCalls(): Calls | undefined {
     const open: Partial<Record<CallName, number>> = {}
     const hasContainer = [...this.#seen.values()].some(({ kind }) => kind === 'codeExecution')
-    for (const { kind, isOpen } of this.#rounds.values()) {
+    for (const { kind, isOpen } of this.#rounds) {
       if (!isOpen || kind === 'advisor' || kind === 'reread') continue
       // Everything that runs in one container is billed once.
       if (kind === 'codeExecution') open[kind] = hasContainer ? 0 : 1
@@ -112,8 +133,13 @@ export class UsageTally {
   }
 
   /** The rounds of tools that the reported input does not contain. */
-  get rounds(): readonly SeenRound[] {
-    return this.#rounds.size === 0 ? NO_ROUNDS : [...this.#rounds.values()].slice(this.#roundsReported)
+  get rounds(): readonly TalliedRound[] {
+    return this.#rounds.length === 0 ? NO_ROUNDS : this.#rounds.slice(this.#roundsReported)
+  }
+
+  /** How often the model has read its input, as far as the reply has shown: once, and again after calls of tools. */
+  get passes(): number {
+    return this.#rounds.length === 0 ? 1 : this.#pass + 2
   }
 
   /** Notes the calls that the last usage counts. They are billed: a failed call is not counted. */

@@ -53,8 +53,11 @@ export interface SeenCall {
 export interface SeenRound {
   /** `reread`: a pass without a tool, after a search for tools or a compaction of the conversation. */
   readonly kind: CallName | 'advisor' | 'reread'
-  /** The same in every event about this call. */
+  /** The same in every event about this call. A later call may have it too. */
   readonly id: string
+  /** Whether the event is the first about this call, and whether it is the last. */
+  readonly begins?: boolean
+  readonly ends?: boolean
   /** Bytes of its results; undefined if the event has none. */
   readonly resultBytes?: number
   /** It has begun, and only its end shows whether it is billed. */

@@ -21,8 +21,10 @@ const BALANCE_MAX = 9_000_000_000_000_000n
 export interface StoredByReply {
   /** The reply's id, or a substitute for it. */
   readonly reply: string
-  /** Tokens of its input and output together, and of its output alone. */
+  /** Tokens of its input and output together: at most, and probably. */
   readonly total: number
+  readonly likely: number
+  /** Tokens of its output. */
   readonly output: number
   /** Ids of its items, containers and similar objects. */
   readonly others: readonly string[]
@@ -219,12 +221,12 @@ export class Accounts extends Reads {
   }
 
   /** Records what a reply stored at its provider, and its size in tokens. @throws GatewayError unavailable */
-  async noteStored(account: string, { reply, total, output, others, at }: StoredByReply): Promise<void> {
+  async noteStored(account: string, { reply, total, likely, output, others, at }: StoredByReply): Promise<void> {
     const pipeline = this.scripts.redis.pipeline()
-    const set = (id: string, tokens: number): unknown =>
-      pipeline.set(this.scripts.keys.stored(account, id), `${tokens} ${reply} ${at}`, 'PX', this.#stored)
-    for (const id of others) set(id, output)
-    set(reply, total)
+    const set = (id: string, tokens: number, likely: number): unknown =>
+      pipeline.set(this.scripts.keys.stored(account, id), `${tokens} ${reply} ${at} ${likely}`, 'PX', this.#stored)
+    for (const id of others) set(id, output, output)
+    set(reply, total, likely)
     const before = this.noting.get(account)
     const noted = Promise.allSettled([before, stored(pipeline.exec())])
     this.noting.set(account, noted)

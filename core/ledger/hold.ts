@@ -31,6 +31,8 @@ export interface HoldRequest extends HoldName {
   readonly half?: boolean | undefined
   /** Maximum concurrent holds of the account. */
   readonly concurrency?: number | undefined
+  /** For how long the request has waited for one of them to end, in milliseconds. */
+  readonly waitedMs?: number | undefined
   /** For an upstream account: its allocation per window. */
   readonly quota?: Quota | undefined
   /** For a quota in cost: what the request costs for each nano-credit that it is charged, in nano-units. */

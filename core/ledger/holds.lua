@@ -1,11 +1,31 @@
 -- Operations on holds.
 
+-- Requests that have waited for a place for so long are served before those of other processes that came later, in
+-- milliseconds. For so long after its last question a request is known to wait.
+local LONG_WAIT, WAIT_KNOWN = 250, 600
+
+-- Returns whether a request gets none of the places: all are taken, or the last one is left to a request of another
+-- process that has waited longer.
+local function crowded(account, taken, most, waited)
+  local since, till = unpack(redis.call('HMGET', account, 'wf', 'wu'))
+  local other = till and tonumber(till) > now() and tonumber(since)
+  local began = now() - waited
+  if taken < (other and began > other + LONG_WAIT / 2 and most - 1 or most) then
+    if other and began <= other + LONG_WAIT / 2 then redis.call('HDEL', account, 'wf', 'wu') end
+    return false
+  end
+  if waited >= LONG_WAIT and (not other or began <= other + LONG_WAIT / 2) then
+    redis.call('HSET', account, 'wf', whole(began), 'wu', whole(now() + WAIT_KNOWN))
+  end
+  return true
+end
+
 -- hold(account, hold, leases; lease's name, amount, least amount, lease ms, version, maximum holds or 0, '1' for half,
--- bucket, notes)
+-- bucket, notes, for how many ms the request has waited for a place)
 -- Holds an amount if the key may be used and its balance covers at least the least amount. With half, an amount above
 -- half of the balance is reduced to that half, but not below the least amount. Repeating it changes nothing. Replies
 -- whose clients left do not count towards the maximum.
-operations['hold'] = { 3, 9, function(k, a)
+operations['hold'] = { 3, 10, function(k, a)
   local wanted, least, most = amount(ARGV[a + 1]), amount(ARGV[a + 2]), tonumber(ARGV[a + 5])
   local key = redis.call('HMGET', KEYS[k], 'st', 'ex', 've', 'bal', 'rsv', 'n', 'ab')
   if not key[1] then return 'stale' end
@@ -13,7 +33,10 @@ operations['hold'] = { 3, 9, function(k, a)
   if reason then return reason end
   if key[3] ~= ARGV[a + 4] then return 'stale' end
   local balance, count = tonumber(key[4]), tonumber(key[6])
-  if most > 0 and count - tonumber(key[7]) >= most and redis.call('EXISTS', KEYS[k + 1]) == 0 then return 'busy' end
+  local taken = count - tonumber(key[7])
+  -- With places to spare, nobody waits.
+  if most > 0 and taken >= most - 1 and redis.call('EXISTS', KEYS[k + 1]) == 0 and
+    crowded(KEYS[k], taken, most, tonumber(ARGV[a + 9])) then return 'busy' end
   if ARGV[a + 6] == '1' and balance >= 0 then
     wanted = math.min(wanted, math.max(math.floor(balance / 2), least))
   end

@@ -19,7 +19,9 @@ const LOOKUPS_MAX = 4
 export interface StoredSize {
   /** The reply that it belongs to. */
   readonly reply: string
+  /** Its tokens: at most, and probably. */
   readonly tokens: number
+  readonly likely: number
   /** The name of the upstream account that has it. */
   readonly at: string
 }
@@ -79,8 +81,8 @@ export class Reads {
       found.push(...(await this.#lookUp(redis => redis.mget(keys))))
     }
     return found.map(value => {
-      const [tokens, reply = '', at = ''] = value?.split(' ') ?? []
-      return tokens === undefined ? undefined : { reply, tokens: Number(tokens), at }
+      const [tokens, reply = '', at = '', likely = tokens] = value?.split(' ') ?? []
+      return tokens === undefined ? undefined : { reply, tokens: Number(tokens), likely: Number(likely), at }
     })
   }
 

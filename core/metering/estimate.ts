@@ -105,7 +105,7 @@ export function asInput({ weight: { caches, soundTokens, imageTokens } }: Terms,
 /** Returns the greater of the usage reported so far and the usage that the bytes suggest. */
 export function observed(x: Billable, terms: Terms): Usage {
   const { bytesPerToken } = terms
-  const input = fairInput(terms, bytesPerToken)
+  const input = fairInput(terms, bytesPerToken) - terms.weight.surplus
   const usage = withReported(x, terms, { ...NO_USAGE, input }, visibleOutput(x, bytesPerToken))
   return withRounds(usage, roundsSoFar(x, terms, bytesPerToken, false), terms, windowOf(x.model))
 }

@@ -65,7 +65,7 @@ export class Holder {
       x.key.id,
       { most: concurrency, waitMs, signal: () => x.signal },
       () => this.#holdAtOnce(own, x, secret),
-      () => this.#holdInTurn(own, x, secret),
+      waitedMs => this.#holdInTurn({ ...own, waitedMs }, x, secret),
     )
     if (answer.kind !== 'held') throw refusal(answer, own)
     let { quotas } = answer

@@ -2,7 +2,7 @@
 import type { Body } from '../formats/body.ts'
 import type { Attachment } from '../formats/index.ts'
 import type { JsonView } from '../lib/json/view.ts'
-import type { Exchange, With } from '../exchange/exchange.ts'
+import type { Exchange, Stored, With } from '../exchange/exchange.ts'
 import { type DocumentsJob, documentsTokens } from './documents.ts'
 
 /** Token weights of contents other than text: options of the metering stage. */
@@ -22,8 +22,10 @@ export interface Weights {
 export interface Weight {
   /** Bytes of the body that are text, or may be text. */
   readonly textBytes: number
-  /** Tokens of attachments and references. */
+  /** Tokens of attachments, and the most that references can stand for. */
   readonly tokens: number
+  /** How many of these tokens the references probably do not stand for. */
+  readonly surplus: number
   /**
    * Whether it contains something of unknown size, such as a document behind a URL. Only the context window bounds it.
    */
@@ -74,17 +76,26 @@ export async function weighDocuments(
 /**
  * Weighs a request's input.
  * @param providerTools as in `Weight`
- * @param storedTokens total tokens of the stored objects that the request refers to; undefined if they are unknown
+ * @param stored what the request refers to; undefined if it is unknown
+ * @param most tokens that references can stand for
  */
-export function weigh(body: Body, rates: Weights, storedTokens: number | undefined, providerTools: boolean): Weight {
+export function weigh(
+  body: Body,
+  rates: Weights,
+  stored: Stored | undefined,
+  most: number,
+  providerTools: boolean,
+): Weight {
   let textBytes = body.received.length
   const { attachments, caches } = body.contents
-  let tokens = storedTokens ?? 0
+  const { tokens: storedTokens = 0, likely = 0 } = stored ?? {}
+  let tokens = Math.min(storedTokens, most)
+  const surplus = Math.max(0, tokens - likely)
   let unbounded = false
   const ofKind = { image: 0, sound: 0, document: 0 }
   for (const attachment of attachments) {
     textBytes -= encodedBytes(attachment)
-    const size = tokensOf(attachment, rates, storedTokens !== undefined)
+    const size = tokensOf(attachment, rates, stored !== undefined)
     if (size === undefined) unbounded = true
     else {
       tokens += size
@@ -94,6 +105,7 @@ export function weigh(body: Body, rates: Weights, storedTokens: number | undefin
   return {
     textBytes: Math.max(0, textBytes),
     tokens,
+    surplus,
     unbounded,
     soundTokens: ofKind.sound,
     imageTokens: ofKind.image,

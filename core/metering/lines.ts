@@ -28,6 +28,9 @@ export interface Patience {
 /** Why a waiting request is called: a request has ended, it is time to look, or it has waited long enough. */
 type Turn = 'end' | 'look' | 'over'
 
+/** Asks for a place when it is the request's turn. @param waitedMs for how long it has waited */
+type Again<T> = (waitedMs: number) => Promise<T>
+
 /** A waiting request. */
 class Waiter {
   #resolve: ((turn: Turn) => void) | undefined
@@ -89,8 +92,9 @@ class Line {
   }
 
   /** Waits in line until the answer is another than `busy`, or the time is over. */
-  async wait<T extends Answer>(request: () => Promise<T>, { waitMs, signal }: Patience): Promise<T | Busy> {
+  async wait<T extends Answer>(request: Again<T>, { waitMs, signal }: Patience): Promise<T | Busy> {
     const waiter = new Waiter()
+    const beganMs = performance.now()
     const gone = signal()
     let isOver = gone.aborted
     const over = (): void => {
@@ -111,7 +115,7 @@ class Line {
         if (turn === 'over') return BUSY
         leavesPlace = true
         if (gone.aborted) return BUSY
-        const answer = await this.ask(request)
+        const answer = await this.ask(() => request(performance.now() - beganMs))
         // After a look, there may be more places. A refused request leaves its place to the next one.
         leavesPlace = answer.kind === 'held' ? turn === 'look' : answer.kind !== 'busy'
         if (answer.kind !== 'busy') return answer
@@ -145,7 +149,7 @@ export class Lines {
     key: string,
     patience: Patience,
     first: () => Promise<T>,
-    again: () => Promise<T>,
+    again: Again<T>,
   ): Promise<T | Busy> {
     let line = this.#of.get(key)
     if (!line) this.#of.set(key, (line = new Line()))

@@ -35,7 +35,7 @@ export interface Pricing {
 /** What a reply has reported about itself so far. */
 export type ReportedSoFar = Pick<
   UsageTally,
-  'calls' | 'advice' | 'model' | 'openCalls' | 'rounds' | 'serviceTier' | 'unread'
+  'calls' | 'advice' | 'model' | 'openCalls' | 'passes' | 'rounds' | 'serviceTier' | 'unread'
 > & {
   usage(): CountedUsage | undefined
 }

@@ -54,7 +54,20 @@ export class RunningHold implements Indexed {
     this.terms = terms
     this.#ledger = ledger
     this.#aheadTokens = ahead
-    this.#underfunded = this.holds.some(({ amount, request }) => amount < request.amount)
+    this.#underfunded = this.#holdsLess()
+  }
+
+  /** Goes on with the holds on the quotas of another account, and the terms there. */
+  reroute(quotaHolds: readonly Hold[], terms: TermsPair): void {
+    this.quotaHolds = quotaHolds
+    this.terms = terms
+    this.#underfunded = this.#holdsLess()
+    this.#outputRate = undefined
+    this.#checkAtBytes = 0
+  }
+
+  #holdsLess(): boolean {
+    return this.holds.some(({ amount, request }) => amount < request.amount)
   }
 
   /** Whether less is held than was requested. */

@@ -1,7 +1,7 @@
 /** What is known about a model and a conversation before a request is sent, and what its reply adds. */
 import type { KeyType } from '../config/config.ts'
 import type { Exchange, With } from '../exchange/exchange.ts'
-import type { Rates, Terms } from './estimate.ts'
+import { type Rates, type Terms, windowOf } from './estimate.ts'
 import { translatedExtras } from './extras.ts'
 import { SAFE_BYTES_PER_TOKEN } from './documents.ts'
 import { weigh } from './input.ts'
@@ -48,7 +48,7 @@ export function termsOf(
     reasoning: reasoningOf(x),
     outputRate: entry.outputRate ?? learned.ownRate(model, key, rates.outputRate),
     overhead: entry.overhead ?? learned.ownOverhead(model, key),
-    weight: weigh(x.body, rates, x.stored?.tokens, extras.tools.length > 0 || extras.rereads),
+    weight: weigh(x.body, rates, x.stored, windowOf(x.model), extras.tools.length > 0 || extras.rereads),
     extras,
     entryOf: name => entryNamed([entry, ...models.values()], name),
     prefix: once(() => prefixes.find(owner, x.body, now, rates.cacheLifetime * 1000)),

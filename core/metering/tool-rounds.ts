@@ -2,6 +2,7 @@
  * Rounds: calls of tools that the provider runs, in the midst of a reply. The results of a call become input, and a
  * further pass of the model reads the whole input again.
  */
+import type { TalliedRound } from '../formats/tally.ts'
 import type { SeenRound } from '../formats/terms.ts'
 import type { CallName } from '../money/price.ts'
 import { inputTokens, type Usage } from '../money/usage.ts'
@@ -17,7 +18,7 @@ type ResultTerms = Pick<Weights, 'toolTokens' | 'openToolTokens' | 'mediaTokens'
 interface CallingReply {
   readonly format: Pick<Format, 'reportsCalls'>
   readonly delivered: number
-  readonly tally: Pick<ReportedSoFar, 'rounds' | 'usage'>
+  readonly tally: Pick<ReportedSoFar, 'passes' | 'rounds' | 'usage'>
 }
 
 /** Input tokens of a piece of advice that another model gives, and of what a search for tools finds. */
@@ -70,7 +71,7 @@ export function largestFirst(
 /**
  * Adds the input of rounds to a usage. New results may be written to a prompt cache. What was read before is read again
  * as plain input.
- * @param results tokens of the results of each round, in their order
+ * @param results tokens of the results that each further pass reads, in their order
  * @param most tokens that one pass can read
  */
 export function withRounds(
@@ -96,11 +97,12 @@ export function withRounds(
 
 /** Whether a reply has shown nothing yet: neither text nor a call. A call may have begun all the same. */
 export function hasShownNothing({ delivered, tally }: Pick<CallingReply, 'delivered' | 'tally'>): boolean {
-  return delivered === 0 && tally.rounds.length === 0
+  return delivered === 0 && tally.passes === 1
 }
 
 /**
- * Returns the rounds of tools that the reported input does not contain yet, by the tokens of their results.
+ * Returns the passes that have followed or will follow the rounds that the reported input does not contain yet, by the
+ * tokens of the results that each of them reads.
  * @param assumesOne whether a call counts although the reply has shown nothing
  */
 export function roundsSoFar(
@@ -112,7 +114,12 @@ export function roundsSoFar(
   if (!hasRounds(terms.extras)) return []
   const { tools } = terms.extras
   const seen = shownRounds(tally, terms)
-  if (seen.length > 0) return seen.map(round => resultTokens(round, terms, bytesPerToken))
+  if (seen.length > 0) {
+    const passes = new Map<number, number>()
+    for (const round of seen)
+      passes.set(round.pass, (passes.get(round.pass) ?? 0) + resultTokens(round, terms, bytesPerToken))
+    return [...passes.values()]
+  }
   if (format.reportsCalls) {
     // When the input has been reported, a further pass without a tool would have been shown.
     const extras = tally.usage() ? { ...terms.extras, rereads: false } : terms.extras
@@ -125,7 +132,7 @@ export function roundsSoFar(
 export function shownRounds(
   { rounds }: Pick<ReportedSoFar, 'rounds'>,
   { extras }: Pick<Pricing, 'extras'>,
-): readonly SeenRound[] {
+): readonly TalliedRound[] {
   return rounds.filter(({ kind, ifAsked }) => !ifAsked || extras.tools.some(tool => tool.kind === kind))
 }
 

@@ -20,7 +20,7 @@ export const TERMS = {
   reasoning: 'none',
   outputRate: 150,
   overhead: 0,
-  weight: { textBytes: SAID, tokens: 0, unbounded: false, providerTools: false, caches: undefined },
+  weight: { textBytes: SAID, tokens: 0, surplus: 0, unbounded: false, providerTools: false, caches: undefined },
   bytesPerToken: 3,
   imageTokens: 7000,
   mediaTokens: 3000,

@@ -216,3 +216,19 @@ t.test('requests with a search hold as much as docs/charging.md states', async t
   t.equal(other.held - one.held, 2n * 1000n * 15_000n, 'the input is held twice')
   t.ok(one.held >= 325_000_000n && one.held < 345_000_000n, `${one.held}: with a few tokens for the rest of the body`)
 })
+
+t.test('a limit of calls that providers take in different ways is refused by its name', async t => {
+  const place = await Exchanges.load()
+  for (const limit of [0, -1, 1.5, '5', 1e300, true]) {
+    const search = { type: 'web_search_20250305', name: 'web_search' }
+    for (const [param, asked] of [
+      ['max_tool_calls', place.ask('responses', { tools: [{ type: 'web_search' }], max_tool_calls: limit })],
+      ['tools[0].max_uses', place.ask('messages', { tools: [{ ...search, max_uses: limit }] })],
+    ] as const)
+      t.match((await asked).error, {
+        code: 'invalid_body',
+        details: { param, message: /must be a whole number above 0/ },
+      })
+  }
+  t.match(await place.ask('responses', { max_tool_calls: null }), { error: undefined }, 'no limit')
+})

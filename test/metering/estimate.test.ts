@@ -229,19 +229,42 @@ t.test('a running reply counts the calls that it has begun, by the bytes of thei
   const x = replied(undefined, false, { delivered: 2 })
   const tally = x.tally as unknown as UsageTally
   t.equal(cancelUsage(x, terms).input, said)
-  tally.observe({ rounds: [{ kind: 'webSearch', id: 'a' }] })
+  tally.observe({ rounds: [{ kind: 'webSearch', id: 'a', begins: true }] })
   t.equal(cancelUsage(x, terms).input, 2 * said + 20_000)
-  tally.observe({ rounds: [{ kind: 'otherTools', id: 'a', resultBytes: 8000 }] })
+  tally.observe({ rounds: [{ kind: 'otherTools', id: 'a', ends: true, resultBytes: 8000 }] })
   t.equal(cancelUsage(x, terms).input, 2 * said + 4000, 'by their bytes')
-  tally.observe({ rounds: [{ kind: 'webSearch', id: 'b' }] })
+  tally.observe({ rounds: [{ kind: 'webSearch', id: 'b', begins: true }] })
   t.equal(cancelUsage(x, terms).input, 3 * said + 2 * 4000 + 20_000)
   tally.addUsage({ input_tokens: 50_000 })
   t.equal(cancelUsage(x, terms).input, 50_000, 'until the input is reported')
-  tally.observe({ rounds: [{ kind: 'webSearch', id: 'c' }] })
+  tally.observe({ rounds: [{ kind: 'webSearch', id: 'c', begins: true }] })
   t.equal(cancelUsage(x, terms).input, 2 * 50_000 + 20_000)
   t.equal(cancelUsage(x, terms, [9]).input, 3 * 50_000 + 20_000 * 2 + 9, 'and one more')
   t.equal(cancelUsage(replied(undefined, false), terms).input, 2 * said + 20_000, 'one may have begun unseen')
   t.equal(observed(replied(undefined, false), terms).input, SAID / 3, 'which an estimate does not count')
+  t.end()
+})
+
+t.test('calls that begin side by side are read by one pass', t => {
+  const terms = { ...TERMS, extras: searching(undefined) }
+  const said = SAID / 2
+  const x = replied(undefined, false, { delivered: 2 })
+  const tally = x.tally as unknown as UsageTally
+  for (const id of ['a', 'b', 'c']) tally.observe({ rounds: [{ kind: 'webSearch', id, begins: true }] })
+  t.equal(cancelUsage(x, terms).input, 2 * said + 3 * 20_000)
+  tally.observe({ rounds: [{ kind: 'webSearch', id: 'a', ends: true }] })
+  t.equal(tally.passes, 2)
+  tally.observe({ rounds: [{ kind: 'webSearch', id: 'd', begins: true }] })
+  t.equal(tally.passes, 3)
+  t.equal(cancelUsage(x, terms).input, 3 * said + 3 * 20_000 + 4 * 20_000)
+  t.end()
+})
+
+t.test('what a stored reply may stand for is held, and an estimate counts what it probably stands for', t => {
+  const terms = { ...TERMS, weight: { ...TERMS.weight, tokens: 990_000, surplus: 792_000 } }
+  const x = replied(undefined, false, { delivered: 2 })
+  t.equal(cancelUsage(x, terms).input, SAID / 2 + 990_000)
+  t.equal(observed(x, terms).input, SAID / 3 + 198_000)
   t.end()
 })
 

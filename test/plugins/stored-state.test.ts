@@ -3,7 +3,7 @@ import storedState from '../../plugins/stored-state.ts'
 import { drive } from '../drive.ts'
 import { at, bodyFrom, event, hostWith, keyOf, modelOf, RESPONSES, routeOf } from './facts.ts'
 
-const ask = (value: object, sizes: unknown[], events: unknown[] = [], noted: unknown[] = []) => {
+const ask = (value: object, sizes: unknown[], events: unknown[] = [], noted: unknown[] = [], more: object = {}) => {
   const ledger = {
     storedSizes: () => Promise.resolve(sizes),
     noteStored: (_account: string, what: unknown) => Promise.resolve(noted.push(what)),
@@ -13,6 +13,7 @@ const ask = (value: object, sizes: unknown[], events: unknown[] = [], noted: unk
     body: bodyFrom({ input: 'a', ...value }),
     route: routeOf('famC', RESPONSES),
     model: modelOf('famC', 'acme/famC-5.5'),
+    ...more,
   }
   return drive(storedState, {
     exchange: at(RESPONSES),
@@ -43,5 +44,16 @@ t.test('the size of a stored reply is recorded, unless the request forbids stori
   const noted: unknown[] = []
   await ask({}, [], [reply], noted)
   await ask({ store: false }, [], [reply], noted)
-  t.match(noted, [{ reply: 'resp_2', total: 7, output: 4, at: 'famC/1' }])
+  t.match(noted, [{ reply: 'resp_2', total: 7, likely: 7, output: 4, at: 'famC/1' }])
+})
+
+t.test('the input of a reply whose tools ran is the sum of its passes, of which the last is stored', async t => {
+  const usage = { input_tokens: 990_000, output_tokens: 4 }
+  const noted: unknown[] = []
+  const reply = { id: 'resp_3', object: 'response', status: 'completed', output: [], usage }
+  await ask({}, [], [reply], noted, { tally: { passes: 10 } })
+  t.match(noted, [{ total: 990_004, likely: 198_004, output: 4 }])
+  const value = { previous_response_id: 'resp_3' }
+  const size = { reply: 'resp_3', tokens: 990_004, likely: 198_004 }
+  t.match((await ask(value, [size])).given, { stored: { tokens: 990_004, likely: 198_004 } })
 })

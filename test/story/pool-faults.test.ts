@@ -301,6 +301,19 @@ t.test('what a failed attempt reports is judged by the time that this attempt to
   await until(async () => (await used()) === 2n * once)
 })
 
+t.test('a request that goes on to an account with a smaller quota is limited to what that quota covers', async t => {
+  const { g, first, spare } = await scene(t, file =>
+    file.set('upstreams.spare.accounts.0.quota', { credits: 0.5, per: 'day' }),
+  )
+  const key = await g.key('famC')
+  first.script = (_received, res) => json(res, {}, 500)
+  t.equal((await g.call(CHAT, { key, body: { ...BODY, max_tokens: 100_000 } })).status, 200)
+  t.equal(first.requests[0]?.json['max_tokens'], 100_000)
+  const limit = Number(spare.requests[0]?.json['max_tokens'])
+  t.ok(limit > 30_000 && limit < 34_000, `${limit}: half a credit covers 33,333 tokens`)
+  await g.settled(key)
+})
+
 t.test('an account that breaks off every stream goes out after as many as the file says', async t => {
   const cutting = await rawUpstream(t, socket => void socket.end(`${SSE_HEAD}${chunk(CONTENT)}`))
   const { g, spare } = await scene(t, file =>

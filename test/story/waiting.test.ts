@@ -249,3 +249,26 @@ t.test('the prompt cache of another account is cold for a client that leaves', a
   const cold = BigInt(upstream.requests.length) * BigInt(tokens) * 3000n
   t.ok(charged < 2n * cold, `${charged} was charged, and ${cold} is the price without any cache`)
 })
+
+t.test('a request is served although another gateway uses every place again as soon as it is free', async t => {
+  const { g, upstream, answer } = await scene(t, 5)
+  const { store } = g.gateway.config
+  const other = await startGateway(t, {
+    upstream: upstream.url,
+    edit: file =>
+      file
+        .everyKeyType({ concurrency: 5, concurrencyWait: '10s' })
+        .set('store.prefix', store.prefix)
+        .set('store.data', store.data),
+  })
+  const key = await g.key('famC', 100n)
+  answer()
+  let isOver = false
+  const busy = Array.from({ length: 10 }, async () => {
+    while (!isOver) t.equal((await g.call(CHAT, { key, body: BODY })).status, 200)
+  })
+  for (let nth = 0; nth < 3; nth++) t.equal((await other.call(CHAT, { key, body: BODY })).status, 200)
+  isOver = true
+  await Promise.all(busy)
+  await g.settled(key)
+})
