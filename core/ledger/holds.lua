@@ -5,9 +5,8 @@
 local LONG_WAIT, WAIT_KNOWN = 250, 600
 
 -- Returns whether a request gets none of the places: all are taken, or the last one is left to a request of another
--- process that has waited longer.
-local function crowded(account, taken, most, waited)
-  local since, till = unpack(redis.call('HMGET', account, 'wf', 'wu'))
+-- process that has waited longer: since when, and until when that is known.
+local function crowded(account, taken, most, waited, since, till)
   local other = till and tonumber(till) > now() and tonumber(since)
   local began = now() - waited
   if taken < (other and began > other + LONG_WAIT / 2 and most - 1 or most) then
@@ -27,7 +26,7 @@ end
 -- whose clients left do not count towards the maximum.
 operations['hold'] = { 3, 10, function(k, a)
   local wanted, least, most = amount(ARGV[a + 1]), amount(ARGV[a + 2]), tonumber(ARGV[a + 5])
-  local key = redis.call('HMGET', KEYS[k], 'st', 'ex', 've', 'bal', 'rsv', 'n', 'ab')
+  local key = redis.call('HMGET', KEYS[k], 'st', 'ex', 've', 'bal', 'rsv', 'n', 'ab', 'wf', 'wu')
   if not key[1] then return 'stale' end
   local reason = barred(key[1], key[2])
   if reason then return reason end
@@ -36,7 +35,7 @@ operations['hold'] = { 3, 10, function(k, a)
   local taken = count - tonumber(key[7])
   -- With places to spare, nobody waits.
   if most > 0 and taken >= most - 1 and redis.call('EXISTS', KEYS[k + 1]) == 0 and
-    crowded(KEYS[k], taken, most, tonumber(ARGV[a + 9])) then return 'busy' end
+    crowded(KEYS[k], taken, most, tonumber(ARGV[a + 9]), key[8], key[9]) then return 'busy' end
   if ARGV[a + 6] == '1' and balance >= 0 then
     wanted = math.min(wanted, math.max(math.floor(balance / 2), least))
   end

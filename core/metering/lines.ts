@@ -60,6 +60,8 @@ class Line {
   count = 0
   /** Requests that have ended, and whose places no other request has asked for since then. */
   #ended = 0
+  /** Runs while a request waits. */
+  #looking: NodeJS.Timeout | undefined
 
   /** The number of requests that wait to be called. */
   get idle(): number {
@@ -102,9 +104,9 @@ class Line {
       waiter.call('over')
     }
     const patience = setTimeout(over, waitMs)
-    const looking = setInterval(() => this.waiting[0] === waiter && waiter.call('look'), LOOK_MS)
     gone.addEventListener('abort', over)
     this.waiting.push(waiter)
+    this.#looking ??= setInterval(() => this.waiting[0]?.call('look'), LOOK_MS)
     let leavesPlace = false
     try {
       for (;;) {
@@ -122,9 +124,12 @@ class Line {
       }
     } finally {
       clearTimeout(patience)
-      clearInterval(looking)
       gone.removeEventListener('abort', over)
       this.waiting.splice(this.waiting.indexOf(waiter), 1)
+      if (this.waiting.length === 0) {
+        clearInterval(this.#looking)
+        this.#looking = undefined
+      }
       if (leavesPlace) this.ended()
     }
   }
