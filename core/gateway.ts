@@ -18,6 +18,7 @@ import type { Host, Status } from './chain/stage.ts'
 import { findPlugins } from './chain/plugins.ts'
 import { Listeners } from './server/listeners.ts'
 import type { Role } from './store/connect.ts'
+import { printLost } from './ledger/settlement.ts'
 import { Records } from './records/records.ts'
 import { openStore, type Store } from './store/store.ts'
 import { LongJobs } from './jobs/long-jobs.ts'
@@ -182,8 +183,12 @@ export class Gateway {
     return (this.#reloading = this.#reloading.then(() => this.#reload(text)))
   }
 
-  /** Drains and stops. The store stops last. */
+  /**
+   * Drains and stops. The store stops last.
+   * @throws Error if settlements are lost; `reportLost` has printed them
+   */
   async stop(): Promise<void> {
+    const beganMs = performance.now()
     this.#draining = true
     this.#unwatch()
     clearInterval(this.#auditing)
@@ -195,11 +200,19 @@ export class Gateway {
     await this.#listeners?.drain(drainMs)
     await this.#generation.retire()
     await this.#sharing.stop()
-    await this.ledger.close()
+    await this.ledger.close(beganMs + drainDelayMs + drainMs)
     await this.longJobs.close()
     this.#sender.close()
     this.#simulated.close()
     await this.#closeStore()
+    const lost = this.reportLost()
+    if (lost > 0)
+      throw new Error(`neither the store nor the disk has taken ${lost} settlements, which are printed above`)
+  }
+
+  /** Prints the settlements that are in the memory of this process only. @returns their number */
+  reportLost(): number {
+    return printLost(this.ledger.unwritten, this.#environment)
   }
 
   async #closeStore(): Promise<void> {

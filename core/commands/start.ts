@@ -21,6 +21,7 @@ const ECHO_MS = 1000
 /** One gateway, or the host of several. */
 type Running = Pick<Gateway, 'config' | 'store' | 'records' | 'keys' | 'port' | 'load' | 'stop'> & {
   readonly sidePorts?: Gateway['sidePorts']
+  readonly reportLost?: Gateway['reportLost']
   reload(): Promise<unknown>
 }
 
@@ -40,7 +41,9 @@ function stopOnSignals(environment: Environment, gateway: Running): void {
   let since: number | undefined
   const stop = (): void => {
     if (since !== undefined) {
-      if (environment.now() - since > ECHO_MS) void environment.exit(1)
+      if (environment.now() - since <= ECHO_MS) return
+      gateway.reportLost?.()
+      void environment.exit(1)
       return
     }
     since = environment.now()

@@ -115,18 +115,20 @@ export class Workers {
     for (const worker of all()) send(worker, { kind: 'reload', text: found.text })
   }
 
-  /** Drains the workers. Stops the store after the last of them has ended. */
+  /** Drains the workers. Stops the store after the last of them has ended. @throws Error if one of them lost something */
   async stop(): Promise<void> {
     this.#stopping = true
     this.#unwatch()
-    const ended = all().map(worker => new Promise(resolve => worker.once('exit', resolve)))
+    const ended = all().map(worker => new Promise<number | null>(resolve => worker.once('exit', resolve)))
     for (const worker of all()) send(worker, { kind: 'stop' })
-    await Promise.all(ended)
+    const codes = await Promise.all(ended)
     try {
       await this.records.close()
     } finally {
       await this.store.close()
     }
+    const failed = codes.filter(code => code !== 0).length
+    if (failed > 0) throw new Error(`${failed} of ${codes.length} workers did not stop cleanly`)
   }
 
   #listening(): Promise<void> {
@@ -171,7 +173,10 @@ export async function work(environment: Environment, file: string): Promise<void
     const stopped = gateway?.stop() ?? Promise.resolve()
     stopped.then(
       () => environment.exit(0),
-      () => environment.exit(1),
+      (cause: unknown) => {
+        environment.complain(`The worker did not stop cleanly: ${(cause as Error).message}`)
+        return environment.exit(1)
+      },
     )
   }
   // Subscribes first, so that no message of the host is lost.

@@ -104,14 +104,24 @@ export class Ledger extends Accounts {
     for (const timer of this.#timers) timer.unref()
   }
 
-  /** Waits until every running settlement is in the store or on disk, then stops. */
-  async close(): Promise<void> {
+  /**
+   * Waits until every running settlement is in the store or on disk, then stops.
+   * @param untilMs how long both are tried if neither takes a settlement, by `performance.now()`
+   * @returns the settlements that neither has taken
+   */
+  async close(untilMs?: number): Promise<readonly Settlement[]> {
     for (const timer of this.#timers) clearInterval(timer)
     this.scripts.flush()
     if (this.#settling > 0) await new Promise<void>(resolve => (this.#settled = resolve))
-    await this.#outbox?.close()
+    await this.#outbox?.close(untilMs)
     await this.background.stop()
     this.continuity.close()
+    return this.unwritten
+  }
+
+  /** Settlements that are in the memory of this process only: the store and the disk have refused them. */
+  get unwritten(): readonly Settlement[] {
+    return this.#outbox?.unwritten ?? []
   }
 
   /** Number of holds that this process renews. */

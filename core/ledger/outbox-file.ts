@@ -1,5 +1,5 @@
-/** The files of the outbox: their names, and one while lines are added to it. */
-import { closeSync, fsyncSync, openSync, readdirSync } from 'node:fs'
+/** The files of the outbox: their names, one while lines are added to it, and the reserve for a full disk. */
+import { closeSync, fsyncSync, openSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
 import { type FileHandle, open } from 'node:fs/promises'
 import { join } from 'node:path'
 
@@ -12,10 +12,13 @@ export class OpenFile {
   #handle: FileHandle | undefined
   #lines: { readonly text: string; readonly written: PromiseWithResolvers<void> }[] = []
   #writing: Promise<void> | undefined
+  readonly #makesRoom: (cause: unknown) => boolean
 
-  constructor(folder: string, name: string) {
+  /** @param makesRoom tells whether a write that failed may succeed now */
+  constructor(folder: string, name: string, makesRoom: (cause: unknown) => boolean) {
     this.#folder = folder
     this.#name = name
+    this.#makesRoom = makesRoom
   }
 
   get #path(): string {
@@ -45,7 +48,8 @@ export class OpenFile {
         this.count += lines.length
         for (const { written } of lines) written.resolve()
       } catch (cause) {
-        for (const { written } of lines) written.reject(cause)
+        if (this.#makesRoom(cause)) this.#lines.unshift(...lines)
+        else for (const { written } of lines) written.reject(cause)
       }
     }
     this.#writing = undefined
@@ -68,6 +72,47 @@ export class OpenFile {
     await (
       await this.seal()
     )?.closed
+  }
+}
+
+/** Bytes of the reserve: some thousands of settlements. */
+const RESERVE_BYTES = 4 * 1024 * 1024
+/** What a system says when it has no room for more bytes, and what SQLite says, which locks the files. */
+const FULL: ReadonlySet<unknown> = new Set(['ENOSPC', 'EDQUOT', 13])
+
+function isFull(thrown: unknown): boolean {
+  const { code, errcode, cause } = thrown as { code?: string; errcode?: number; cause?: unknown }
+  return FULL.has(code) || FULL.has(errcode) || (cause instanceof Error && isFull(cause))
+}
+
+/** A file without meaning beside the outbox, which is given up when the disk is full. All processes share it. */
+export class Reserve {
+  readonly #path: string
+
+  constructor(folder: string) {
+    this.#path = `${folder}.reserve`
+  }
+
+  /** Makes the file if it is missing. @throws Error if there is no room for it */
+  make(): void {
+    try {
+      writeFileSync(this.#path, Buffer.alloc(RESERVE_BYTES), { flag: 'wx', mode: 0o600, flush: true })
+    } catch (cause) {
+      if ((cause as NodeJS.ErrnoException).code === 'EEXIST') return
+      rmSync(this.#path, { force: true })
+      throw cause
+    }
+  }
+
+  /** Gives the file up if a write failed because the disk is full. @returns whether the write may succeed now */
+  giveUp(cause: unknown): boolean {
+    if (!isFull(cause)) return false
+    try {
+      rmSync(this.#path)
+      return true
+    } catch {
+      return false
+    }
   }
 }
 

@@ -5,11 +5,12 @@
  * again.
  */
 import { createReadStream, mkdirSync, rmSync, statSync } from 'node:fs'
-import { basename, join } from 'node:path'
+import { basename, dirname, join } from 'node:path'
 import { createInterface } from 'node:readline'
+import { setTimeout as sleep } from 'node:timers/promises'
 import type { Environment } from '../lib/environment.ts'
 import { type FileLock, lockFile } from '../lib/file-lock.ts'
-import { namesIn, OpenFile, ownerOf } from './outbox-file.ts'
+import { namesIn, OpenFile, ownerOf, Reserve } from './outbox-file.ts'
 import { causeOf, RefusedOperation } from './scripts.ts'
 import { type Settlement, settlementFrom } from './settlement.ts'
 
@@ -57,6 +58,7 @@ export class Outbox {
   /** Settlements that could not be written. They wait in memory. */
   readonly #unwritten = new Map<string, Settlement>()
   readonly #files: Readonly<Record<'waiting' | 'kept', OpenFile>>
+  readonly #reserve: Reserve
   #timer: NodeJS.Timeout | undefined
   #round: Promise<void> = Promise.resolve()
   #wait: number = WAIT_MS.first
@@ -69,10 +71,10 @@ export class Outbox {
   constructor(host: OutboxOptions) {
     this.#host = host
     this.#owner = host.newId()
-    this.#files = {
-      waiting: new OpenFile(host.folder, `${this.#owner}.w`),
-      kept: new OpenFile(host.folder, `${this.#owner}.k`),
-    }
+    this.#reserve = new Reserve(host.folder)
+    const file = (kind: string): OpenFile =>
+      new OpenFile(host.folder, `${this.#owner}.${kind}`, cause => this.#makesRoom(cause))
+    this.#files = { waiting: file('w'), kept: file('k') }
   }
 
   /** Number of waiting settlements, as far as they have been counted. */
@@ -84,6 +86,7 @@ export class Outbox {
   /** Takes over the files of earlier processes and starts to send them. */
   async adopt(): Promise<void> {
     const { folder, log } = this.#host
+    this.#keepReserve()
     for (const owner of new Set(namesIn(folder, '.jsonl').map(ownerOf))) this.#adopt(owner)
     // Before they were locked, another process may have sent and deleted some of them.
     const files = namesIn(folder, '.jsonl').filter(name => this.#locks.has(ownerOf(name)))
@@ -143,13 +146,51 @@ export class Outbox {
     })
   }
 
-  /** Stops sending. Waiting settlements stay on disk for the next start. */
-  async close(): Promise<void> {
+  /** Settlements that are in the memory of this process only. */
+  get unwritten(): readonly Settlement[] {
+    return [...this.#unwritten.values()]
+  }
+
+  /**
+   * Stops sending. Waiting settlements stay on disk for the next start. While some could not be written, the disk and the
+   * store are tried.
+   * @param untilMs by `performance.now()`
+   */
+  async close(untilMs = 0): Promise<void> {
     this.#closed = true
     clearTimeout(this.#timer)
     await this.#round
+    for (let waitMs: number = WAIT_MS.first; !(await this.#emptyMemory()); waitMs = Math.min(waitMs * 2, 1000)) {
+      if (performance.now() + waitMs > untilMs) break
+      await sleep(waitMs)
+    }
     for (const file of Object.values(this.#files)) await file.close()
     for (const owner of this.#locks.keys()) this.#unlock(owner)
+  }
+
+  /** Writes what is only in memory, or sends it. @returns whether nothing is left */
+  async #emptyMemory(): Promise<boolean> {
+    for (const [name, settlement] of this.#unwritten) {
+      const result = (await this.#write('waiting', settlement)) ? 'taken' : await this.#sendOne(settlement)
+      if (result === 'away') return false
+      if (result === 'taken') this.#unwritten.delete(name)
+    }
+    return this.#unwritten.size === 0
+  }
+
+  #makesRoom(cause: unknown): boolean {
+    const hasGiven = this.#reserve.giveUp(cause)
+    if (hasGiven) this.#host.log.error('the disk is full; settlements use the reserved room')
+    return hasGiven
+  }
+
+  #keepReserve(): void {
+    try {
+      mkdirSync(dirname(this.#host.folder), { recursive: true, mode: 0o700 })
+      this.#reserve.make()
+    } catch (cause) {
+      this.#host.log.warn({ err: cause }, 'cannot reserve room on the disk for settlements')
+    }
   }
 
   /** Releases a lock, and deletes its file if it protects no other one. */
@@ -172,6 +213,7 @@ export class Outbox {
       await this.#files[kind].add(JSON.stringify(settlement))
       return true
     } catch (cause) {
+      if (this.#makesRoom(cause)) return this.#write(kind, settlement)
       this.#host.log.error({ err: cause }, 'cannot write the outbox; settlements wait in memory only')
       return false
     }
@@ -228,6 +270,7 @@ export class Outbox {
     if (this.#sealed.length === 0 && this.size === 0) {
       this.#wait = WAIT_MS.first
       this.#host.log.info({ settlements: sent }, 'the store has taken all waiting settlements')
+      this.#keepReserve()
       return
     }
     if (result !== 'taken')

@@ -1,4 +1,5 @@
 /** Settlements: how an exchange ends, as it is sent to the store and as it waits on disk. */
+import type { Environment } from '../lib/environment.ts'
 import { isId, timeOfId } from '../lib/ids.ts'
 import { bucketAt } from './buckets.ts'
 import type { AttemptPart, End, HoldName } from './hold.ts'
@@ -46,4 +47,17 @@ export function settlementFrom(line: string): Settlement | undefined {
   } catch {
     return undefined
   }
+}
+
+/**
+ * Prints settlements that nothing has taken on standard error, so that an operator can charge them later.
+ * @returns their number
+ */
+export function printLost(
+  settlements: readonly Settlement[],
+  { complain, now }: Pick<Environment, 'complain' | 'now'>,
+): number {
+  for (const settlement of settlements)
+    complain(JSON.stringify({ level: 'error', time: now(), settlement, msg: 'a settlement is lost' }))
+  return settlements.length
 }

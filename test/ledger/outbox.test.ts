@@ -1,3 +1,4 @@
+import { execFileSync } from 'node:child_process'
 import {
   existsSync,
   mkdirSync,
@@ -64,6 +65,20 @@ function scene(t: Test): Scene {
   return place
 }
 
+/** Whether this process may mount a file system of a limited size. */
+function mayMount(): boolean {
+  const folder = mkdtempSync(join(tmpdir(), 'tollgate-mount-'))
+  try {
+    execFileSync('mount', ['-t', 'tmpfs', '-o', 'size=1m', 'tmpfs', folder], { stdio: 'ignore' })
+    execFileSync('umount', [folder])
+    return true
+  } catch {
+    return false
+  } finally {
+    rmSync(folder, { recursive: true, force: true })
+  }
+}
+
 const lines = (folder: string): string[] =>
   readdirSync(folder)
     .filter(name => name.endsWith('.jsonl'))
@@ -89,6 +104,57 @@ t.test('what cannot be written waits in memory, and the rest on disk, until the 
   await outbox.close()
   t.same(place.taken, [one.id, two.id])
   t.same(readdirSync(place.folder), [])
+})
+
+t.test('what could not be written is tried again at the end, on the disk and at the store', async t => {
+  const place = scene(t)
+  const outbox = place.outbox()
+  const [one, two, three] = [settlement(), settlement(), settlement()]
+  writeFileSync(place.folder, '')
+  for (const each of [one, two]) t.equal(await outbox.put(each), false)
+  const closed = outbox.close(performance.now() + 60_000)
+  rmSync(place.folder)
+  await closed
+  t.same(outbox.unwritten, [])
+  t.same(
+    lines(place.folder).map(line => JSON.parse(line).id),
+    [one.id, two.id],
+    'the disk has them for the next start',
+  )
+  rmSync(place.folder, { recursive: true })
+  const other = place.outbox()
+  writeFileSync(place.folder, '')
+  await other.put(three)
+  place.open = true
+  await other.close(performance.now() + 60_000)
+  t.same([other.unwritten, place.taken], [[], [three.id]])
+})
+
+t.test('what neither the disk nor the store takes is told in the end', async t => {
+  const place = scene(t)
+  const outbox = place.outbox()
+  const one = settlement()
+  writeFileSync(place.folder, '')
+  await outbox.put(one)
+  await outbox.close(performance.now() + 60)
+  t.same(outbox.unwritten, [one])
+})
+
+t.test('a full disk still takes settlements, into room that was reserved', { skip: !mayMount() }, async t => {
+  const place = scene(t)
+  const disk = join(place.folder, '..')
+  execFileSync('mount', ['-t', 'tmpfs', '-o', 'size=6m', 'tmpfs', disk])
+  t.teardown(() => execFileSync('umount', [disk]))
+  const outbox = place.outbox()
+  await outbox.adopt()
+  writeFileSync(join(disk, 'log'), '')
+  t.throws(() => writeFileSync(join(disk, 'log'), Buffer.alloc(8 * 2 ** 20)), { code: 'ENOSPC' })
+  const many = Array.from({ length: 1000 }, settlement)
+  t.same(new Set(await Promise.all(many.map(each => outbox.put(each)))), new Set([true]))
+  place.open = true
+  await until(() => outbox.size === 0)
+  await outbox.close()
+  t.equal(place.taken.length, many.length)
 })
 
 t.test('a torn line does not damage the next one', async t => {

@@ -62,8 +62,9 @@ async function opened(): Promise<Ledger> {
   const ledger = new Ledger(store, records, settings, environment, join(folder, 'outbox'))
   const close = ledger.close.bind(ledger)
   ledger.close = async () => {
-    await close()
+    const lost = await close()
     await Promise.all([store.close(), records.close()])
+    return lost
   }
   return ledger
 }

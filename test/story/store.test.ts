@@ -1,4 +1,4 @@
-import { existsSync, mkdirSync, readdirSync, readFileSync } from 'node:fs'
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import type { ServerResponse } from 'node:http'
 import t, { type Test } from 'tap'
@@ -179,3 +179,36 @@ t.test('a waiting settlement outlives its gateway and its store', { skip }, asyn
   t.match(await place.run('audit', '--key', id), { code: 0 })
   await until(() => outboxLines(folder).length === 0)
 })
+
+t.test(
+  'what neither the store nor the disk takes is printed in the end, and can be charged later',
+  { skip },
+  async t => {
+    const { redis, upstream, replies } = await scene(t)
+    const env = { ...upstreamEnv(upstream.url), REDIS_URL: redis.url }
+    const place = new Place(t, file => ownPrefix(file).set('limits.drain', '300ms'), env)
+    const first = await place.startProcess(t)
+    const { key, id } = await place.key('famC', '5')
+    const outbox = join(place.folder, 'data', 'outbox')
+    // A file in the place of the folder.
+    writeFileSync(outbox, '')
+    const stream = await first.chat(key, BODY)
+    await redis.kill()
+    replies[0]?.end(FINISH)
+    t.match(await stream.text(), /\[DONE\]/)
+    await first.saw(/cannot write the outbox/)
+    t.equal(await first.stop('SIGTERM'), 1)
+    t.match(first.output, 'The gateway did not stop cleanly: neither the store nor the disk has taken 1 settlement')
+    const line = first.output.split('\n').find(each => each.includes('a settlement is lost')) ?? '{}'
+    t.match(JSON.parse(line), { level: 'error', settlement: { account: id } })
+    t.notMatch(line, key)
+    rmSync(outbox)
+    mkdirSync(outbox)
+    writeFileSync(join(outbox, 'lost.w.0.jsonl'), JSON.stringify(JSON.parse(line).settlement))
+    await redis.run()
+    const second = await place.startProcess(t)
+    await until(async () => (await second.lookUp('key-info/history', key)).json.data.length > 0)
+    matchAll(t, (await second.lookUp('key-info/history', key)).json.data, [{ status: 'ok', output_tokens: 100 }])
+    t.match(await place.run('audit', '--key', id), { code: 0 })
+  },
+)
