@@ -19,7 +19,7 @@ import { findPlugins } from './chain/plugins.ts'
 import { Listeners } from './server/listeners.ts'
 import type { Role } from './store/connect.ts'
 import { printLost } from './ledger/settlement.ts'
-import { Records } from './records/records.ts'
+import { openRecords, type Records } from './records/records.ts'
 import { openStore, type Store } from './store/store.ts'
 import { LongJobs } from './jobs/long-jobs.ts'
 import { forwarder } from './upstream/forward.ts'
@@ -74,7 +74,7 @@ export class Gateway {
   ): Promise<Gateway> {
     configureLog(environment, config)
     const store = await openStore(config.store, role, environment)
-    const records = await openRecords(environment, config, store)
+    const records = await openRecords(environment, config.store, store)
     const simulated = await startSimulated(environment)
     const gateway = new Gateway(environment, config, store, records, simulated)
     try {
@@ -183,10 +183,7 @@ export class Gateway {
     return (this.#reloading = this.#reloading.then(() => this.#reload(text)))
   }
 
-  /**
-   * Drains and stops. The store stops last.
-   * @throws Error if settlements are lost; `reportLost` has printed them
-   */
+  /** Drains and stops. The store stops last. @throws Error if settlements are lost, which are printed */
   async stop(): Promise<void> {
     const beganMs = performance.now()
     this.#draining = true
@@ -327,15 +324,5 @@ export class Gateway {
         await redis.ping()
       },
     }
-  }
-}
-
-/** Opens the records. Closes the store if they cannot be opened. */
-export async function openRecords(environment: Environment, config: Config, store: Store): Promise<Records> {
-  try {
-    return await Records.open(config.store, environment)
-  } catch (thrown) {
-    await store.close()
-    throw thrown
   }
 }

@@ -9,11 +9,11 @@ import type { Config } from '../config/config.ts'
 import type { ValidConfig } from '../config/load.ts'
 import { watchFile } from '../config/watch.ts'
 import { readValidFile } from '../chain/valid-file.ts'
-import { Gateway, openRecords } from '../gateway.ts'
+import { Gateway } from '../gateway.ts'
 import { Keys } from '../ledger/keys.ts'
 import { Ledger } from '../ledger/ledger.ts'
 import { configureLog } from '../config/secrets.ts'
-import type { Records } from '../records/records.ts'
+import { openRecords, type Records } from '../records/records.ts'
 import { openStore, type Store } from '../store/store.ts'
 import type { Environment } from '../lib/environment.ts'
 
@@ -59,7 +59,7 @@ export class Workers {
     cluster.schedulingPolicy = cluster.SCHED_NONE
     const port = await portOf(valid.config.listen)
     const store = await openStore(valid.config.store, 'gateway', environment)
-    const records = await openRecords(environment, valid.config, store)
+    const records = await openRecords(environment, valid.config.store, store)
     const workers = new Workers(environment, valid, store, records, port)
     try {
       await Promise.all(Array.from({ length: valid.config.workers }, () => workers.#listening()))

@@ -12,12 +12,13 @@ import type { Records } from '../records/records.ts'
 import type { Store } from '../store/store.ts'
 import { Duty } from './duty.ts'
 import { BeingRestored, Recovery, RESTORING_MS } from './recovery.ts'
+import { Fallback } from './fallback.ts'
 import { EMPTY_STORE, NOT_EMPTY, OTHER_STORE, otherLayout, otherRecords } from './refusals.ts'
 import type { Restorer } from './restore.ts'
 import { causeOf, type Scripts, stored } from './scripts.ts'
 import { serversOf } from './servers.ts'
 import { SHARDS } from './store-keys.ts'
-import { REPLACED, type SharedState, StoreMeta } from './store-meta.ts'
+import { commitFrom, REPLACED, type SharedState, StoreMeta } from './store-meta.ts'
 
 /** The layout of the store's keys. */
 const LAYOUT = '2'
@@ -25,6 +26,8 @@ const LAYOUT = '2'
 const RETRY_MS = 250
 /** Looks at the shared state after which the records are asked whether this is still their store. */
 const DOUBT_EVERY = 10
+/** What a check reads of what the processes share. */
+const FIELDS = 'records store shards layout servers lostAt generation beat commit fallen'.split(' ')
 /** Identities of servers that are remembered. */
 const SERVERS_MAX = 50
 
@@ -36,6 +39,7 @@ export class Continuity {
   readonly #log: Log
   readonly #now: () => number
   readonly #recovery: Recovery
+  readonly #fallback: Fallback
   readonly meta: StoreMeta
   readonly #checks = new Serial()
   #watching = false
@@ -76,6 +80,8 @@ export class Continuity {
     this.#newId = newId
     const duty = new Duty(scripts, scripts.keys.shared('restoring'), newId(), RESTORING_MS)
     this.#recovery = new Recovery(scripts, records, restorer, duty, store.replicated, log)
+    this.#fallback = new Fallback(scripts, records, this.meta, this.#recovery, { log, newId })
+    records.lineage.onFellBack = () => this.doubt()
   }
 
   /** Whether this process checks the store. The host of workers leaves that to them. */
@@ -186,12 +192,12 @@ export class Continuity {
 
   /** Reads what the processes share, and compares the servers with the known ones. */
   async state(): Promise<SharedState> {
-    const names = ['records', 'store', 'generation', 'recordedUntil', 'backlog']
-    const [owner, id, generation, until, backlog] = await this.meta.get(...names)
+    const names = ['records', 'store', 'generation', 'recordedUntil', 'backlog', 'fallen']
+    const [owner, id, generation, until, backlog, fallen] = await this.meta.get(...names)
     // Another store may be used with the records, although nothing is recorded that would tell.
-    if ((id ?? undefined) !== this.#id || ++this.#looks % DOUBT_EVERY === 0) this.#doubted = true
-    // Somebody has emptied the store, or restored it.
-    const changed = owner === null || Number(generation) !== this.#generation
+    if ((id ?? undefined) !== this.#id || fallen || ++this.#looks % DOUBT_EVERY === 0) this.#doubted = true
+    // Somebody has emptied the store or restored it, or its database fell back.
+    const changed = owner === null || fallen || Number(generation) !== this.#generation
     if (changed) this.#open = false
     // A proxy may keep the connection while the server behind it is another one.
     this.recheck()
@@ -204,17 +210,9 @@ export class Continuity {
     this.#offsetMs = seconds * 1000 + Math.floor(micros / 1000) - this.#now()
     const askedAt = this.now()
     const { identities, complete } = await serversOf(this.#store.redis)
-    const [owner, id, shards, layout, known, lostAt, generation, beat] = await this.meta.get(
-      'records',
-      'store',
-      'shards',
-      'layout',
-      'servers',
-      'lostAt',
-      'generation',
-      'beat',
-    )
+    const [owner, id, shards, layout, known, lostAt, generation, beat, commit, fallen] = await this.meta.get(...FIELDS)
     if (owner === null || owner === undefined) {
+      await stored(this.#records.lineage.follow())
       const lost = await stored(this.#records.keys.any())
       if (lost && !mayRebuild) throw new Error(EMPTY_STORE)
       await this.#fill(lost)
@@ -232,6 +230,14 @@ export class Continuity {
     const seen = (known ?? '').split(' ')
     const changed = identities.some(server => !seen.includes(server))
     this.#doubted ||= changed
+    const noted = commitFrom(commit)
+    // A mere doubt does not need the records.
+    const lacks = fallen || (this.#doubted && (await this.#fallback.isNoticed(noted).catch(() => false)))
+    if (lacks && noted) {
+      this.#open = false
+      const state = { id: this.#id, commit: noted, generation: this.#generation, nowMs: askedAt }
+      this.#generation = await this.#fallback.recover(state)
+    }
     if ((await this.#isOutdated(changed)) || changed) {
       await this.#restoreLost([...new Set([...seen, ...identities])], Number(beat ?? 0))
     } else if (complete && !this.#doubted && (await stored(redis.exists(keys.shared('restoring')))) === 0) {

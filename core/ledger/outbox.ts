@@ -4,15 +4,15 @@
  * starting process takes over the files of dead ones. Repeating a settlement has no effect, so a doubtful one is sent
  * again.
  */
-import { createReadStream, mkdirSync, rmSync, statSync } from 'node:fs'
+import { mkdirSync, rmSync, statSync } from 'node:fs'
 import { basename, dirname, join } from 'node:path'
-import { createInterface } from 'node:readline'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Environment } from '../lib/environment.ts'
 import { type FileLock, lockFile } from '../lib/file-lock.ts'
 import { namesIn, OpenFile, ownerOf, Reserve } from './outbox-file.ts'
+import { type Sealed, sendFile, type Sent } from './outbox-sending.ts'
 import { causeOf, RefusedOperation } from './scripts.ts'
-import { type Settlement, settlementFrom } from './settlement.ts'
+import type { Settlement } from './settlement.ts'
 
 /** What an outbox needs. */
 export interface OutboxOptions extends Pick<Environment, 'log' | 'newId' | 'now'> {
@@ -26,25 +26,9 @@ export interface OutboxOptions extends Pick<Environment, 'log' | 'newId' | 'now'
 const WAIT_MS = { first: 50, longest: 5000 } as const
 /** Settlements of one file. */
 const FILE_MAX = 10_000
-/** Settlements that are sent at once. The next ones wait for them, so that requests are not delayed. */
-const AT_ONCE = 200
 
 /** Milliseconds after which a lock file that protects no settlements, and that no process holds, is deleted. */
 const ABANDONED_MS = 60_000
-
-/** What became of settlements: the store took them, refused one of them by itself, or did not answer. */
-type Sent = 'taken' | 'refused' | 'away'
-
-/** A file of settlements that is complete: no more lines are added to it. */
-interface Sealed {
-  readonly path: string
-  /** The lines that the store has taken, while others of the file wait. */
-  readonly taken: Set<number>
-  /** Settlements in the file, as far as they have been counted. */
-  count: number
-  /** Until when a kept file is needed, in milliseconds of the store's clock. 0 for a file to send. */
-  readonly keptUntil: number
-}
 
 /** The outbox of one process. */
 export class Outbox {
@@ -306,44 +290,16 @@ export class Outbox {
   /** Sends a file. One that cannot be read delays no other, and one that is gone was sent by another process. */
   async #tryFile(file: Sealed): Promise<Sent> {
     try {
-      return await this.#sendFile(file)
+      return await sendFile(
+        file,
+        settlement => this.#sendOne(settlement),
+        () => this.#closed,
+      )
     } catch (cause) {
       if ((cause as NodeJS.ErrnoException).code === 'ENOENT') return 'taken'
       this.#host.log.error({ err: cause }, 'cannot read the outbox')
       return 'refused'
     }
-  }
-
-  /** Sends the lines of a file that were not taken yet. */
-  async #sendFile(file: Sealed): Promise<Sent> {
-    let worst = 'taken' as Sent
-    let batch: { line: number; settlement: Settlement }[] = []
-    const flush = async (): Promise<void> => {
-      const results = await Promise.all(batch.map(({ settlement }) => this.#sendOne(settlement)))
-      batch.forEach(({ line }, index) => results[index] === 'taken' && file.taken.add(line))
-      batch = []
-      if (results.includes('away') || this.#closed) worst = 'away'
-      else if (results.includes('refused')) worst = 'refused'
-    }
-    let line = -1
-    const input = createReadStream(file.path)
-    try {
-      for await (const text of createInterface({ input, crlfDelay: Infinity })) {
-        const settlement = settlementFrom(text)
-        // A process that died while writing a line had not acknowledged it.
-        if (!settlement) continue
-        line++
-        file.count = Math.max(file.count, line + 1)
-        // While the store is away, the rest of the file is only counted.
-        if (file.taken.has(line) || worst === 'away') continue
-        batch.push({ line, settlement })
-        if (batch.length >= AT_ONCE) await flush()
-      }
-      if (batch.length > 0) await flush()
-    } finally {
-      input.destroy()
-    }
-    return worst
   }
 
   async #sendOne(settlement: Settlement): Promise<Sent> {

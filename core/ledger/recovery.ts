@@ -69,7 +69,7 @@ export class Recovery {
     isEmpty: () => Promise<boolean>,
     finish: (generation: number) => Promise<unknown>,
   ): Promise<number> {
-    return this.#alone(async isMine => {
+    return this.alone(async isMine => {
       if (!(await isEmpty())) throw new BeingRestored()
       const generation = await stored(this.#records.nextGeneration(store))
       const accounts = await this.#restore(this.#records.keys.pages(PAGE), undefined, isMine)
@@ -85,7 +85,7 @@ export class Recovery {
    * @throws BeingRestored if another process does so, or has begun to
    */
   restore({ beatMs, lostAtMs, nowMs }: Loss, finish: (generation: number) => Promise<unknown>): Promise<number> {
-    return this.#alone(async isMine => {
+    return this.alone(async isMine => {
       // From here on, what was read from the store before cannot be recorded.
       const generation = await stored(this.#records.nextGeneration())
       const since = await this.#lostSince(beatMs)
@@ -100,7 +100,7 @@ export class Recovery {
   }
 
   /** Does something that one process at a time may do. @throws BeingRestored if another process does */
-  async #alone<T>(work: (isMine: () => boolean) => Promise<T>): Promise<T> {
+  async alone<T>(work: (isMine: () => boolean) => Promise<T>): Promise<T> {
     if (!(await this.#duty.take())) throw new BeingRestored()
     let mine = true
     const renewing = setInterval(() => {

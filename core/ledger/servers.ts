@@ -10,9 +10,14 @@ export interface Servers {
   readonly complete: boolean
 }
 
+/** The servers of a store that accept writes. */
+export function mastersOf(client: Redis | Cluster): readonly Redis[] {
+  return 'nodes' in client ? client.nodes('master') : [client]
+}
+
 /** Asks the servers of a store who they are. @throws GatewayError unavailable if none of them answers */
 export async function serversOf(client: Redis | Cluster): Promise<Servers> {
-  const masters = 'nodes' in client ? client.nodes('master') : [client]
+  const masters = mastersOf(client)
   const found = await Promise.allSettled(masters.map(identityOf))
   const identities = found.flatMap(result => (result.status === 'fulfilled' ? [result.value] : []))
   if (identities.length === 0) return stored(Promise.reject(new Error('no server of the store answers')))

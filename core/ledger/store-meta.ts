@@ -1,4 +1,5 @@
 /** What the processes share about their store as a whole. */
+import type { Commit } from '../records/lineage.ts'
 import { type Scripts, stored } from './scripts.ts'
 
 /** The state of a store, as its processes share it. */
@@ -16,6 +17,16 @@ const REPLACE = `if redis.call('HGET', KEYS[1], 'store') == ARGV[1] then
   return redis.call('HSET', KEYS[1], 'store', ARGV[2])
 end
 return 0`
+
+const NOTE_COMMIT = `local known = redis.call('HGET', KEYS[1], 'commit')
+if known and tonumber(string.match(known, '^%d+')) >= tonumber(ARGV[1]) then return 0 end
+return redis.call('HSET', KEYS[1], 'commit', ARGV[1] .. ' ' .. ARGV[2])`
+
+/** Reads the latest commit of the records from its field. */
+export function commitFrom(text: string | null | undefined): Commit | undefined {
+  const [no = '', id = ''] = text?.split(' ') ?? []
+  return id === '' ? undefined : { no: Number(no), id }
+}
 
 /** The fields about one store. */
 export class StoreMeta {
@@ -41,6 +52,11 @@ export class StoreMeta {
       ...(recordedUntil !== undefined && { recordedUntil: String(recordedUntil) }),
       ...(backlogBytes !== undefined && { backlog: String(backlogBytes) }),
     })
+  }
+
+  /** Notes a commit of the records, unless a later one is noted. @throws GatewayError unavailable */
+  async noteCommit({ no, id }: Commit): Promise<void> {
+    await this.#scripts.evaluate(NOTE_COMMIT, this.#key, no, id)
   }
 
   /** Notes that the records are used with another store, unless this store has got another id meanwhile. */

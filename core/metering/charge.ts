@@ -27,10 +27,11 @@ import {
   billed,
   dearestCharge,
   dearestOutput,
+  hasShownNothing,
   images,
   outputRate,
 } from './pricing.ts'
-import { hasRounds, hasShownNothing, largestFirst, largestRound, REREADS, resultOf, withRounds } from './tool-rounds.ts'
+import { hasRounds, largestFirst, largestRound, REREADS, resultOf, withRounds } from './tool-rounds.ts'
 
 /**
  * Returns the hold that covers all of the input and a number of output tokens, each at its dearest, in nano-credits.

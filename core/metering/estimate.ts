@@ -7,8 +7,8 @@ import type { Weight, Weights } from './input.ts'
 import { fitted, inputTokens, NO_USAGE, plus, type Usage } from '../money/usage.ts'
 import type { KnownPrefix } from './prefixes.ts'
 import type { Price } from '../money/price.ts'
-import { dearestOutput, type Pricing, type ReportedSoFar } from './pricing.ts'
-import { hasShownNothing, resultTokens, roundsSoFar, shownRounds, withRounds } from './tool-rounds.ts'
+import { dearestOutput, hasShownNothing, type Pricing, type ReportedSoFar } from './pricing.ts'
+import { resultTokens, roundsSoFar, shownRounds, withRounds } from './tool-rounds.ts'
 
 /** Rates for estimating text and media as tokens: options of the metering stage. */
 export interface Rates extends Weights {

@@ -3,7 +3,6 @@ import type { ModelEntry } from '../config/config.ts'
 import type { CountedUsage, Format } from '../formats/index.ts'
 import type { UsageTally } from '../formats/tally.ts'
 import type { Extras } from '../exchange/exchange.ts'
-import { hasShownNothing } from './tool-rounds.ts'
 import { type HeldCalls, mostBelieved, oneOfEach } from './extras.ts'
 import { hasMedia, NO_USAGE, type Usage } from '../money/usage.ts'
 import { NANO } from '../money/credits.ts'
@@ -144,6 +143,17 @@ export function unpriced(parts: readonly BilledUsage[], { entryOf }: Pricing): r
   if (parts.every(({ usage, conditions, model }) => !conditions && model === undefined && !hasMedia(usage))) return NONE
   const models = parts.flatMap(({ model }) => (model === undefined || entryOf(model) ? [] : [`model ${model}`]))
   return [...new Set([...parts.flatMap(unpricedOf), ...models])]
+}
+
+/** Whether a reply has shown nothing yet: neither text nor a call. A call may have begun all the same. */
+export function hasShownNothing({
+  delivered,
+  tally,
+}: {
+  readonly delivered: number
+  readonly tally: Pick<ReportedSoFar, 'passes'>
+}): boolean {
+  return delivered === 0 && tally.passes === 1
 }
 
 /**

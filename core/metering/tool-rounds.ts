@@ -95,11 +95,6 @@ export function withRounds(
     : { ...usage, input, cacheWrite5m: usage.cacheWrite5m + found }
 }
 
-/** Whether a reply has shown nothing yet: neither text nor a call. A call may have begun all the same. */
-export function hasShownNothing({ delivered, tally }: Pick<CallingReply, 'delivered' | 'tally'>): boolean {
-  return delivered === 0 && tally.passes === 1
-}
-
 /**
  * Returns the passes that have followed or will follow the rounds that the reported input does not contain yet, by the
  * tokens of the results that each of them reads.

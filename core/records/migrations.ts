@@ -9,6 +9,7 @@ import type { Database, Sql } from './database.ts'
  * - `replaced` has the earlier ends of exchanges that were reaped and ended again.
  * - `pending` is 1 while the store may not know the latest record or grants of an account.
  * - `hint` has the beginning and the end of a secret. An account's `label` is the same, unless an operator has chosen one.
+ * - `commits` has the latest transactions, by which a database that fell back is noticed: see lineage.ts.
  * - `requests` has what operators asked for with an idempotency key, with the seed of the secrets that were made for it.
  */
 const STEPS: readonly (readonly string[])[] = [
@@ -66,8 +67,11 @@ const STEPS: readonly (readonly string[])[] = [
       at BIGINT NOT NULL, due BIGINT NOT NULL, tries INTEGER NOT NULL, state TEXT NOT NULL, last TEXT NOT NULL)`,
     "CREATE INDEX notices_due ON notices (due) WHERE state = 'waiting'",
   ],
-  // A customer's look-up reads the days of one account.
-  ['CREATE INDEX day_accounts_account ON day_accounts (account, day)'],
+  [
+    // A customer's look-up reads the days of one account.
+    'CREATE INDEX day_accounts_account ON day_accounts (account, day)',
+    'CREATE TABLE commits (no BIGINT PRIMARY KEY, id TEXT NOT NULL)',
+  ],
 ]
 
 /** The version of the tables that the first step makes. Earlier ones were never released. */

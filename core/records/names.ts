@@ -52,6 +52,12 @@ export class Names implements NameNumbers {
     }
   }
 
+  /** Forgets all names: the database lacks some of them now. */
+  forget(): void {
+    this.#numbers.clear()
+    this.#names.clear()
+  }
+
   #add(name: string, number: number): void {
     this.#numbers.set(name, number)
     this.#names.set(number, name)

@@ -63,7 +63,7 @@ export class StaleGeneration extends Error {}
 export class Recorder {
   readonly #database: Database
   readonly #names: Names
-  /** Numbers of accounts, which never change. */
+  /** Numbers of accounts. They change only if the database falls back. */
   readonly #numbers = lru<string, number>(NUMBERS_MAX)
   readonly #months: Months
   /** Called within the transaction that records exchanges. If it throws, they are recorded without it. */
@@ -156,6 +156,12 @@ export class Recorder {
     names?.kept()
     this.#months.created(months)
     for (const [account, number] of found) this.#numbers.set(account, number)
+  }
+
+  /** Forgets what was read from the database: it lacks some of it now. */
+  forget(): void {
+    this.#numbers.clear()
+    this.#months.forget()
   }
 
   async #numberAccounts(sql: Sql, entries: readonly EndedEntry[], found: Map<string, number>): Promise<void> {

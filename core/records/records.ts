@@ -7,10 +7,11 @@ import type { StoreConfig } from '../config/config.ts'
 import type { Log } from '../lib/log.ts'
 import { AuditLog } from './audit-log.ts'
 import { Codes } from './codes.ts'
-import { type Database, insertAll, selectIn } from './database.ts'
+import { type Database, insertAll, selectIn, type Sql } from './database.ts'
 import { History } from './history.ts'
 import { KeyRecords } from './key-records.ts'
 import { GENERATION, generationOf, meta, migrate, setMeta, STORE } from './migrations.ts'
+import { Lineage } from './lineage.ts'
 import { Names } from './names.ts'
 import { openPostgres } from './postgres.ts'
 import { Recorder } from './recorder.ts'
@@ -28,6 +29,8 @@ export class Records {
   readonly database: Database
   /** Identifies these records. A store belongs to the records whose id it has. */
   readonly id: string
+  /** The transactions that they must have. */
+  readonly lineage: Lineage
   readonly keys: KeyRecords
   readonly history: History
   readonly recorder: Recorder
@@ -54,14 +57,16 @@ export class Records {
         ? await openSqlite(join(data, FILE))
         : await openPostgres(records, { connections: recordsConnections, timeoutMs: recordsTimeoutMs, log })
     try {
-      return new Records(database, await migrate(database, newId))
+      return new Records(database, await migrate(database, newId), newId)
     } catch (cause) {
       await database.close()
       throw cause
     }
   }
 
-  private constructor(database: Database, id: string) {
+  private constructor(opened: Database, id: string, newId: () => string) {
+    this.lineage = new Lineage(opened, newId)
+    const database = this.lineage.followed()
     this.database = database
     this.id = id
     const names = new Names(database)
@@ -73,6 +78,10 @@ export class Records {
     this.requests = new Requests(database)
     this.codes = new Codes(database)
     this.notices = new Notices(database)
+    this.lineage.forgotten.push(
+      () => names.forget(),
+      () => this.recorder.forget(),
+    )
   }
 
   /** Describes the records for the operator, without credentials. */
@@ -92,8 +101,8 @@ export class Records {
   }
 
   /** Returns the number of times that a store was restored from these records. */
-  generation(): Promise<number> {
-    return generationOf(this.database)
+  generation(sql: Sql = this.database): Promise<number> {
+    return generationOf(sql)
   }
 
   /** Returns the id of the store that is used with these records. Undefined if none was noted. */
@@ -129,5 +138,19 @@ export class Records {
   /** Closes the database. A second call does nothing. */
   close(): Promise<void> {
     return (this.#closing ??= this.database.close())
+  }
+}
+
+/** Opens the records. Closes the store if they cannot be opened. @throws Error for the operator */
+export async function openRecords(
+  environment: { readonly log: Log; readonly newId: () => string },
+  config: StoreConfig,
+  store: { close(): Promise<void> },
+): Promise<Records> {
+  try {
+    return await Records.open(config, environment)
+  } catch (thrown) {
+    await store.close()
+    throw thrown
   }
 }

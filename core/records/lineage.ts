@@ -1,0 +1,148 @@
+/**
+ * The lineage of the records: each transaction adds a commit, which is a number and a random id. The store keeps the
+ * latest one, and each process the latest that it has seen. A database that lacks a commit that somebody has seen fell back:
+ * another server took its place without the last transactions, or it was restored from a backup. After that, it begins
+ * another epoch.
+ */
+import { type Database, RecordsError, type Sql } from './database.ts'
+import { setMeta } from './migrations.ts'
+
+/** One transaction of the records. */
+export interface Commit {
+  readonly no: number
+  readonly id: string
+}
+
+/** Commits that are kept. A process that has seen none of them has been idle for long. */
+const KEPT_MAX = 10_000
+/** Name of the id of the epoch in the database. */
+const EPOCH = 'epoch'
+
+/** The database lacks transactions that were committed. */
+export class FellBack extends RecordsError {
+  constructor() {
+    super('the database lacks transactions that it had committed')
+  }
+}
+
+/** Follows the transactions of a database. */
+export class Lineage {
+  readonly #database: Database
+  readonly #newId: () => string
+  #seen: (Commit & { readonly epoch: string }) | undefined
+  /** Notes the latest commit elsewhere, before its transaction is reported as done. Must not reject. */
+  onCommit: (commit: Commit) => Promise<void> = () => Promise.resolve()
+  /** Called when a transaction finds that the database fell back. */
+  onFellBack: () => void = () => {}
+  /** Called when what was read from the database before may be wrong. */
+  readonly forgotten: (() => void)[] = []
+
+  constructor(database: Database, newId: () => string) {
+    this.#database = database
+    this.#newId = newId
+  }
+
+  /** The database, whose transactions add commits. They are refused while it lacks what this process has seen. */
+  followed(): Database {
+    const { dialect, description } = this.#database
+    return {
+      dialect,
+      description,
+      all: (text, values) => this.#database.all(text, values),
+      close: () => this.#database.close(),
+      transaction: async use => {
+        let committed: (() => Promise<void>) | undefined
+        const result = await this.#database.transaction(async sql => {
+          const { last, epoch } = await this.#checked(sql)
+          const done = await use(sql)
+          const commit = await this.#add(sql, last + 1)
+          committed = () => this.#committed(commit, epoch)
+          return done
+        })
+        await committed?.()
+        return result
+      },
+    }
+  }
+
+  /** Whether the database has a commit, or is so much further that nothing tells. */
+  async has({ no, id }: Commit): Promise<boolean> {
+    return isFound(await commits(this.#database, no), { no, id })
+  }
+
+  /** Goes on with what the database has now. What was read from it before is forgotten if this process has seen more. */
+  async follow(): Promise<void> {
+    if (!this.#seen) return
+    const found = await commits(this.#database, this.#seen.no)
+    if (found.epoch === this.#seen.epoch && isFound(found, this.#seen)) return
+    this.#seen = undefined
+    for (const forget of this.forgotten) forget()
+  }
+
+  /**
+   * Begins an epoch of a database that fell back. The numbers of its commits are above that of the lost one.
+   * @param lost the latest commit that somebody has seen
+   * @param use further changes of the same transaction
+   */
+  async begin(lost: Commit, use: (sql: Sql) => Promise<void>): Promise<Commit> {
+    this.#seen = undefined
+    const epoch = this.#newId()
+    const commit = await this.#database.transaction(async sql => {
+      const { last } = await commits(sql, 0)
+      await use(sql)
+      await setMeta(sql, EPOCH, epoch)
+      return this.#add(sql, Math.max(last, lost.no) + 1)
+    })
+    for (const forget of this.forgotten) forget()
+    await this.#committed(commit, epoch)
+    return commit
+  }
+
+  /** Checks that the database has what this process has seen. */
+  async #checked(sql: Sql): Promise<Found> {
+    const found = await commits(sql, this.#seen?.no ?? 0)
+    if (this.#seen && (found.epoch !== this.#seen.epoch || !isFound(found, this.#seen))) {
+      this.onFellBack()
+      throw new FellBack()
+    }
+    return found
+  }
+
+  async #add(sql: Sql, no: number): Promise<Commit> {
+    const commit = { no, id: this.#newId() }
+    await sql.all('INSERT INTO commits (no, id) VALUES (?, ?)', [no, commit.id])
+    if (no % (KEPT_MAX / 10) === 0) await sql.all('DELETE FROM commits WHERE no <= ?', [no - KEPT_MAX * 2])
+    return commit
+  }
+
+  async #committed(commit: Commit, epoch: string): Promise<void> {
+    if (commit.no > (this.#seen?.no ?? 0)) this.#seen = { ...commit, epoch }
+    await this.onCommit(commit)
+  }
+}
+
+/** What a database has: its epoch, the number of its last commit, and the id of another one. */
+interface Found {
+  readonly epoch: string
+  readonly last: number
+  readonly id: string | undefined
+}
+
+async function commits(sql: Sql, no: number): Promise<Found> {
+  const rows = await sql.all(
+    `SELECT no, id, (SELECT value FROM meta WHERE name = '${EPOCH}') AS epoch FROM commits
+     WHERE no = ? OR no = (SELECT MAX(no) FROM commits)`,
+    [no],
+  )
+  const row = rows.find(each => Number(each['no']) === no)
+  return {
+    epoch: String(rows[0]?.['epoch'] ?? ''),
+    last: Math.max(0, ...rows.map(each => Number(each['no']))),
+    id: row && String(row['id']),
+  }
+}
+
+/** Whether a commit was found, or is so old that it is no longer kept. */
+function isFound({ last, id }: Found, commit: Commit): boolean {
+  return id === undefined ? last >= commit.no + KEPT_MAX : id === commit.id
+}
