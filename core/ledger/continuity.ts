@@ -26,6 +26,8 @@ const LAYOUT = '2'
 const RETRY_MS = 250
 /** Looks at the shared state after which the records are asked whether this is still their store. */
 const DOUBT_EVERY = 10
+/** Within this time after a store was restored, all processes have restored their holds, in milliseconds. */
+const OTHERS_MS = 1500
 /** What a check reads of what the processes share. */
 const FIELDS = 'records store shards layout servers lostAt generation beat commit fallen'.split(' ')
 /** Identities of servers that are remembered. */
@@ -61,8 +63,9 @@ export class Continuity {
   #repeated = 0
   #offsetMs = 0
   readonly #reports = new OnceInAWhile()
-  /** Called after the store was restored, by this process or by another one. */
-  onRestored: () => void = () => {}
+  /** Called after the store was restored, by whichever process: before this one uses it, and then. */
+  beforeReopening: () => Promise<void> = () => Promise.resolve()
+  onReopened: () => void = () => {}
 
   constructor(
     scripts: Scripts,
@@ -108,6 +111,11 @@ export class Continuity {
   /** The time by the store's clock, in milliseconds since the epoch. */
   now(): number {
     return this.#now() + this.#offsetMs
+  }
+
+  /** For how long other processes may not have restored their holds, in milliseconds. */
+  get restoringMs(): number {
+    return this.#lostAt + OTHERS_MS - this.now()
   }
 
   /** Whether outcomes since a time may be missing, because the store lost some, in milliseconds since the epoch. */
@@ -158,12 +166,13 @@ export class Continuity {
       const interruptions = this.#interruptions
       try {
         await this.#check(false)
+        const isRestored = this.#generation !== this.#repeated
+        if (isRestored) await this.beforeReopening()
         // Another check follows when the connection is back.
         if (this.#interruptions !== interruptions) return
         this.#open = true
-        // Each process repeats what it knows, whichever of them has restored the store.
-        if (this.#generation !== this.#repeated) this.onRestored()
         this.#repeated = this.#generation
+        if (isRestored) this.onReopened()
       } catch (cause) {
         this.#open = false
         if (this.#closed) return
@@ -288,11 +297,7 @@ export class Continuity {
     })
   }
 
-  /**
-   * Fills an empty store for `tollgate rebuild`.
-   * @returns the number of keys
-   * @throws Error for the operator
-   */
+  /** Fills an empty store for `tollgate rebuild`. @returns the number of keys @throws Error for the operator */
   async rebuildAll(): Promise<number> {
     const [owner, id] = await this.meta.get('records', 'store')
     if (owner === null) return this.#fill(true)

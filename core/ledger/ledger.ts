@@ -2,6 +2,7 @@
  * The ledger: what each key was granted, what is held, and what was settled. Each change is one atomic script with an
  * id from the caller, so repeating a change has no effect. Amounts are integers in nano-credits.
  */
+import { setTimeout as sleep } from 'node:timers/promises'
 import type { Config, LedgerConfig } from '../config/config.ts'
 import type { Environment } from '../lib/environment.ts'
 import { type Log, reasonOf } from '../lib/log.ts'
@@ -18,6 +19,7 @@ import { Doubtful } from './doubtful.ts'
 import { Outbox } from './outbox.ts'
 import { holdOperation, renewOperation } from './operations.ts'
 import { Recent } from './recent.ts'
+import { restoreHolds } from './restored-holds.ts'
 import { causeOf, stored, unavailable } from './scripts.ts'
 import { type Settlement, settlementOf } from './settlement.ts'
 import { Settler } from './settler.ts'
@@ -45,6 +47,8 @@ export class Ledger extends Accounts {
   #settling = 0
   #settled: (() => void) | undefined
   #timers: readonly NodeJS.Timeout[] = []
+  /** Whether no other process can use the store. */
+  #alone = false
   readonly #outbox: Outbox | undefined
   readonly #settler: Settler
   readonly #doubtful: Doubtful
@@ -67,7 +71,8 @@ export class Ledger extends Accounts {
     this.#log = log
     this.#config = config
     this.continuity = new Continuity(this.scripts, records, this.restorer, store, environment)
-    this.continuity.onRestored = () => this.#repeat()
+    this.continuity.beforeReopening = () => this.#restoreHolds()
+    this.continuity.onReopened = () => this.#repeat()
     this.storeNow = () => this.continuity.now()
     this.background = new Background(this.scripts, records, this.restorer, this.continuity, config, environment)
     this.#settler = new Settler(this.scripts, this.continuity, config, this)
@@ -92,6 +97,7 @@ export class Ledger extends Accounts {
    * @throws Error for the operator
    */
   async start({ mayRebuild, alone }: { mayRebuild: boolean; alone: boolean }): Promise<void> {
+    this.#alone = alone
     await this.continuity.start(mayRebuild)
     await this.#outbox?.adopt()
     await this.background.start(alone)
@@ -137,6 +143,7 @@ export class Ledger extends Accounts {
     const { account, id } = request
     if (!this.continuity.open && !(await this.continuity.whenOpen()))
       throw unavailable(new Error('the store is being compared with the records'))
+    if (!this.#alone && this.continuity.restoringMs > 0) await sleep(this.continuity.restoringMs)
     if (this.background.state.backlogBytes > this.#config.backlogBytes)
       throw unavailable(new Error('too much waits to be recorded'))
     this.background.noteHold(account)
@@ -277,9 +284,15 @@ export class Ledger extends Accounts {
     this.#outbox?.dropUntil(recordedUntil)
   }
 
+  /** Holds again in a restored store what running requests need. @throws GatewayError unavailable */
+  async #restoreHolds(): Promise<void> {
+    this.background.forgetHolds()
+    const hold = (request: HoldRequest, bucket: string) => this.#requested(request, bucket)
+    await restoreHolds(this.#live.all(), this.#settler, hold, account => this.background.noteHold(account))
+  }
+
   /** Repeats settlements that are not recorded, since the store may have lost them. Known ones have no effect. */
   #repeat(): void {
-    this.background.forgetHolds()
     const recent = this.#recent.all()
     if (recent.length > 0)
       this.#log.info({ settlements: recent.length }, 'sending recent settlements again, since the store may lack them')

@@ -45,6 +45,17 @@ export class Settler {
   }
 
   /**
+   * Restores the hold of a running request in a store that knows what is recorded. Nobody else ends the request.
+   * @returns the words of the answer
+   * @throws GatewayError unavailable
+   */
+  restore(hold: Hold): Promise<readonly string[]> {
+    const { amount } = hold
+    const { leaseMs } = this.#limits
+    return this.#scripts.run(extendOperation(hold, { amount, leaseMs, verdict: 'N' }, this.#scripts.keys))
+  }
+
+  /**
    * Extends a hold to an amount.
    * @returns the words of the answer; `gone` if the exchange has ended
    * @throws GatewayError unavailable
