@@ -410,7 +410,7 @@ t.test('a request with too many members, tools or references is refused before t
 
 t.test('a limit of calls that limits nothing is replaced by the held number', async t => {
   const place = await Exchanges.load(priced(CALLS))
-  for (const none of [null, 0, '900']) {
+  for (const none of [null, undefined]) {
     const { sent } = await place.ask('responses', { tools: [{ type: 'web_search' }], max_tool_calls: none })
     t.equal(sent['max_tool_calls'], 10)
     const tools = [{ type: 'web_search_20250305', name: 'w', max_uses: none }]
