@@ -18,8 +18,10 @@ import type { Host, Status } from './chain/stage.ts'
 import { findPlugins } from './chain/plugins.ts'
 import { Listeners } from './server/listeners.ts'
 import type { Role } from './store/connect.ts'
+import { unready } from './ledger/readiness.ts'
 import { printLost } from './ledger/settlement.ts'
-import { openRecords, type Records } from './records/records.ts'
+import { openRecords } from './ledger/open-records.ts'
+import type { Records } from './records/records.ts'
 import { openStore, type Store } from './store/store.ts'
 import { LongJobs } from './jobs/long-jobs.ts'
 import { forwarder } from './upstream/forward.ts'
@@ -307,7 +309,6 @@ export class Gateway {
   }
 
   #status(config: Config): Status {
-    const { redis } = this.store
     const sender = this.#sender
     const draining = (): boolean => this.#draining
     return {
@@ -320,9 +321,7 @@ export class Gateway {
       get repeated() {
         return sender.repeated
       },
-      probe: async () => {
-        await redis.ping()
-      },
+      probe: () => unready(this.ledger),
     }
   }
 }

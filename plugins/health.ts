@@ -21,11 +21,8 @@ export default definePlugin({
     }
     const ready = async (): Promise<Reply> => {
       if (status.draining) return notReady('draining')
-      try {
-        await status.probe()
-      } catch {
-        return notReady('the store does not answer')
-      }
+      const reason = await status.probe()
+      if (reason !== undefined) return notReady(reason)
       return Reply.json({ status: 'ready', ...facts(), key_types: keyTypes() }, NO_STORE)
     }
     const notReady = (reason: string): Reply =>

@@ -148,8 +148,8 @@ export interface Status {
   readonly memory: { readonly taken: number; readonly total: number; readonly refused: number }
   /** Requests that were sent to an upstream a second time after all their bytes had left, since the start. */
   readonly repeated: number
-  /** Resolves if the store answers; rejects if it does not. */
-  probe(): Promise<void>
+  /** Returns why requests cannot be served at this moment, for operators; undefined if they can. */
+  probe(): Promise<string | undefined>
 }
 
 /** A page for people: its path, and whom it is for, as in "Operators sign in at". */

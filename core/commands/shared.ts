@@ -9,6 +9,7 @@ import { causeOf, Scripts } from '../ledger/scripts.ts'
 import { credentialsOf } from '../config/secrets.ts'
 import { inWords } from '../store/connect.ts'
 import { RecordsError } from '../records/database.ts'
+import { openRecords } from '../ledger/open-records.ts'
 import { Records } from '../records/records.ts'
 import { refuseOther } from '../store/serving.ts'
 import { openStore } from '../store/store.ts'
@@ -56,7 +57,7 @@ export async function onLedger<T>(
   let records: Records | undefined
   let ledger: Ledger | undefined
   try {
-    records = await Records.open(config.store, environment)
+    records = await openRecords(environment, config.store, store)
     ledger = new Ledger(store, records, config, environment)
     if (!unchecked) await ledger.continuity.start(false)
     return await use(ledger, new Keys(ledger, 0, environment.now))

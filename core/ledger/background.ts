@@ -225,6 +225,9 @@ export class Background {
   }
 
   async #beat(): Promise<void> {
+    const { failure } = this.#records.database
+    if (failure !== undefined && this.#reports.due('records', failure, this.#continuity.now()))
+      this.#log.error({ reason: failure }, 'the records cannot be used')
     this.#leading = await this.#duty.take()
     this.state = await this.#continuity.state()
   }

@@ -131,8 +131,11 @@ export class Keys extends KeyChanges {
     const { scripts } = this.ledger
     const id = await stored(scripts.redis.get(scripts.keys.pointer(digest)))
     if (id === null) {
-      // A store that has lost its keys does not know who is a stranger.
-      if (!this.ledger.continuity.watching || (await this.ledger.continuity.whenOpen())) return undefined
+      const { continuity } = this.ledger
+      if (!continuity.watching) return undefined
+      // A store that has lost its keys does not know who is a stranger, even before that is noticed.
+      if ((await continuity.whenOpen()) && (await continuity.meta.get('records'))[0] !== null) return undefined
+      continuity.recheck()
       throw unavailable(new Error('the store is being compared with the records'))
     }
     const values = await stored(scripts.redis.hmget(scripts.keys.of(id).account, ...FIELDS))

@@ -11,6 +11,11 @@ export const OTHER_STORE =
 /** A rebuild is not needed. */
 export const NOT_EMPTY = 'the store is not empty, and these records are used with it; a rebuild needs an empty store'
 
+/** The records that the store was used with are not there. */
+export function missingFile(file: string): string {
+  return `${file} is missing, but the store has been used with records: put the file back, or restore it from a backup. To begin anew, empty the store`
+}
+
 /** The store has another layout. */
 export function otherLayout(found: string, known: string): string {
   return `the store has ${found}; this version of Tollgate knows ${known}`

@@ -35,6 +35,8 @@ export type Also = (sql: Sql) => Promise<void>
 export interface Database extends Sql {
   /** What differs in the statements that create tables. */
   readonly dialect: 'sqlite' | 'postgres'
+  /** Why the database must not be used, although it answers. */
+  readonly failure: string | undefined
   /** A description for the operator, without credentials. */
   readonly description: string
   /**

@@ -44,12 +44,12 @@ export class Lineage {
 
   /** The database, whose transactions add commits. They are refused while it lacks what this process has seen. */
   followed(): Database {
-    const { dialect, description } = this.#database
+    const opened = this.#database
     return {
-      dialect,
-      description,
-      all: (text, values) => this.#database.all(text, values),
-      close: () => this.#database.close(),
+      ...opened,
+      get failure() {
+        return opened.failure
+      },
       transaction: async use => {
         let committed: (() => Promise<void>) | undefined
         const result = await this.#database.transaction(async sql => {

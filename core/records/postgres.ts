@@ -57,6 +57,7 @@ export async function openPostgres(
   const turns = new Serial()
   return {
     dialect: 'postgres',
+    failure: undefined,
     description: described,
     all: (text, values) => rowsOf(pool, text, values),
     transaction: use => turns.run(() => transaction(pool, use)),

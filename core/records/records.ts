@@ -21,8 +21,10 @@ import { deleteBefore } from './retention.ts'
 import { openSqlite } from './sqlite.ts'
 import { Tokens } from './tokens.ts'
 
-/** Name of the SQLite file in the data folder. */
-const FILE = 'records.sqlite'
+/** Returns the path of the SQLite file; undefined if the records are in PostgreSQL. */
+export function fileOf({ data, records }: Pick<StoreConfig, 'data' | 'records'>): string | undefined {
+  return records === undefined ? join(data, 'records.sqlite') : undefined
+}
 
 /** Open records. */
 export class Records {
@@ -49,13 +51,13 @@ export class Records {
    * @throws Error for the operator
    */
   static async open(
-    { data, records, recordsConnections, recordsTimeoutMs }: StoreConfig,
+    config: StoreConfig,
     { log, newId }: { readonly log: Log; readonly newId: () => string },
   ): Promise<Records> {
+    const { records = '', recordsConnections: connections, recordsTimeoutMs: timeoutMs } = config
+    const file = fileOf(config)
     const database =
-      records === undefined
-        ? await openSqlite(join(data, FILE))
-        : await openPostgres(records, { connections: recordsConnections, timeoutMs: recordsTimeoutMs, log })
+      file === undefined ? await openPostgres(records, { connections, timeoutMs, log }) : await openSqlite(file)
     try {
       return new Records(database, await migrate(database, newId), newId)
     } catch (cause) {
@@ -138,19 +140,5 @@ export class Records {
   /** Closes the database. A second call does nothing. */
   close(): Promise<void> {
     return (this.#closing ??= this.database.close())
-  }
-}
-
-/** Opens the records. Closes the store if they cannot be opened. @throws Error for the operator */
-export async function openRecords(
-  environment: { readonly log: Log; readonly newId: () => string },
-  config: StoreConfig,
-  store: { close(): Promise<void> },
-): Promise<Records> {
-  try {
-    return await Records.open(config, environment)
-  } catch (thrown) {
-    await store.close()
-    throw thrown
   }
 }

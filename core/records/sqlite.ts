@@ -2,7 +2,7 @@
  * Records in a SQLite file: one connection writes, another one reads, so that a long read never delays a settlement.
  * Several processes of one machine may use the file.
  */
-import { mkdirSync, statfsSync } from 'node:fs'
+import { mkdirSync, statfsSync, statSync } from 'node:fs'
 import { dirname } from 'node:path'
 import { Worker } from 'node:worker_threads'
 import { Serial } from '../lib/serial.ts'
@@ -88,6 +88,29 @@ let reader: Thread | undefined
 /** The transactions of this process by file. One that waited for another in the same thread would wait forever. */
 const queues = new Map<string, Serial>()
 
+/** How long a file is known to be in its place, in milliseconds. */
+const KNOWN_MS = 1000
+
+/**
+ * Returns a function that says what is wrong with an open file: SQLite would go on to write into one that was deleted or
+ * replaced, and which nobody finds again.
+ */
+function failureOf(file: string): () => string | undefined {
+  const { ino } = statSync(file)
+  let lookedMs = performance.now()
+  let isInPlace = true
+  return () => {
+    const nowMs = performance.now()
+    if (!isInPlace || nowMs - lookedMs > KNOWN_MS) {
+      lookedMs = nowMs
+      isInPlace = statSync(file, { throwIfNoEntry: false })?.ino === ino
+    }
+    return isInPlace
+      ? undefined
+      : `${file} was deleted or replaced while it was open; put it back, or stop the gateway and restore it`
+  }
+}
+
 /**
  * Opens a SQLite file and creates it if it is missing.
  * @throws Error for the operator
@@ -112,12 +135,24 @@ export async function openSqlite(file: string): Promise<Database> {
   }
   let turns = queues.get(file)
   if (!turns) queues.set(file, (turns = new Serial()))
+  const failure = failureOf(file)
+  const check = (): void => {
+    const reason = failure()
+    if (reason !== undefined) throw new RecordsError(reason)
+  }
   return {
     dialect: 'sqlite',
     description: `SQLite in ${file}`,
-    all: (text, values) => reading.all(text, values),
+    get failure() {
+      return failure()
+    },
+    all: async (text, values) => {
+      check()
+      return reading.all(text, values)
+    },
     transaction: use =>
       turns.run(async () => {
+        check()
         await writing.all('BEGIN IMMEDIATE')
         try {
           const result = await use(writing)

@@ -39,7 +39,8 @@ const FINDS = {
 } as const
 
 for (const dialect of ['sqlite', 'postgres'] as const) {
-  t.test(`${dialect}: each query of a customer’s look-up finds its rows by the key`, async t => {
+  const skip = dialect === 'sqlite' && process.env['TEST_RECORDS'] === 'postgres'
+  t.test(`${dialect}: each query of a customer’s look-up finds its rows by the key`, { skip }, async t => {
     const upstream = await ScriptedUpstream.start(t)
     upstream.script = (_received, res) => json(res, REPLY)
     const env = dialect === 'postgres' ? { DATABASE_URL: await newDatabase() } : {}

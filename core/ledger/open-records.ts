@@ -1,0 +1,32 @@
+/** Opens the records of a store. */
+import { existsSync } from 'node:fs'
+import type { StoreConfig } from '../config/config.ts'
+import type { Environment } from '../lib/environment.ts'
+import { fileOf, Records } from '../records/records.ts'
+import type { Store } from '../store/store.ts'
+import { missingFile } from './refusals.ts'
+import { stored } from './scripts.ts'
+import { StoreKeys } from './store-keys.ts'
+
+/**
+ * Opens the records that a store is used with. An empty file is not made in the place of one that the store knows.
+ * Closes the store if they cannot be opened.
+ * @throws Error for the operator
+ */
+export async function openRecords(
+  environment: Pick<Environment, 'log' | 'newId'>,
+  config: StoreConfig,
+  store: Pick<Store, 'redis' | 'close'>,
+): Promise<Records> {
+  try {
+    const file = fileOf(config)
+    if (file !== undefined && !existsSync(file)) {
+      const meta = new StoreKeys(config.prefix).shared('meta')
+      if ((await stored(store.redis.hget(meta, 'records'))) !== null) throw new Error(missingFile(file))
+    }
+    return await Records.open(config, environment)
+  } catch (thrown) {
+    await store.close()
+    throw thrown
+  }
+}
