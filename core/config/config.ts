@@ -265,6 +265,8 @@ export interface LedgerConfig {
   /** Bytes of the store for ended exchanges that cannot be recorded. */
   readonly backlogBytes: number
   readonly historyMs: number
+  /** For how long the sums of days are kept by key, in milliseconds. */
+  readonly dayHistoryMs: number
   readonly retriesMs: number
   /** Bytes of all replies that are kept for retries. */
   readonly keptRepliesBytes: number

@@ -12,6 +12,9 @@ import { SectionReader } from './section-reader.ts'
 import { upstreamFromFile } from './upstreams.ts'
 import { KeyTypeReader } from './key-types.ts'
 
+/** The shortest time for which the sums of days can be kept by key, in milliseconds. */
+const DAY_HISTORY_MIN_MS = 32 * 86_400_000
+
 /** Resolves a file whose shape has been checked. */
 export class Resolver {
   readonly #reader: SectionReader
@@ -71,6 +74,7 @@ export class Resolver {
         archiveEveryMs: duration(raw.ledger.archiveEvery),
         backlogBytes: size(raw.ledger.backlog),
         historyMs: duration(raw.ledger.history),
+        dayHistoryMs: this.#dayHistory(raw.ledger.dayHistory),
         retriesMs: duration(raw.ledger.retries),
         keptRepliesBytes: size(raw.ledger.keptReplies),
         waivers: raw.ledger.waivers,
@@ -117,6 +121,13 @@ export class Resolver {
         `add ${length === 1 ? 'it' : 'them'} to upstreams.${upstream}.cost, or '*' for all others`,
       )
     }
+  }
+
+  #dayHistory(text: string): number {
+    const ms = duration(text)
+    if (ms < DAY_HISTORY_MIN_MS)
+      this.#reader.add(['ledger', 'dayHistory'], 'key info shows the last 31 days of a key', 'set 32d or more')
+    return ms
   }
 
   #limits(raw: RawConfig['limits']): Limits {

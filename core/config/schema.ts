@@ -131,6 +131,12 @@ export const SCHEMA = {
         default: '400d',
         description: 'How long history entries are kept. Older ones are deleted; the sums of their accounts remain.',
       },
+      dayHistory: {
+        ...AGE,
+        default: '800d',
+        description:
+          'How long the sums of each day are kept by key, for reports of usage; at least 32 days. Those of all keys together remain.',
+      },
       retries: {
         ...DURATION,
         default: '15m',

@@ -193,8 +193,9 @@ export class Background {
     return key
   }
 
-  /** Deletes exchanges that are older than the history. @returns the number of exchanges */
+  /** Deletes exchanges and sums of days that are older than the history. @returns the number of exchanges */
   async deleteOld(): Promise<number> {
+    await stored(this.#records.deleteDaysBefore(this.#continuity.now() - this.#config.dayHistoryMs))
     return stored(this.#records.deleteBefore(this.#continuity.now() - this.#config.historyMs))
   }
 

@@ -8,6 +8,7 @@ import type { Log } from '../lib/log.ts'
 import { AuditLog } from './audit-log.ts'
 import { Codes } from './codes.ts'
 import { type Database, insertAll, selectIn, type Sql } from './database.ts'
+import { dayOf } from './entry.ts'
 import { History } from './history.ts'
 import { KeyRecords } from './key-records.ts'
 import { GENERATION, generationOf, meta, migrate, setMeta, STORE } from './migrations.ts'
@@ -17,7 +18,7 @@ import { openPostgres } from './postgres.ts'
 import { Recorder } from './recorder.ts'
 import { Notices } from './notices.ts'
 import { Requests } from './requests.ts'
-import { deleteBefore } from './retention.ts'
+import { deleteBefore, deleteDays } from './retention.ts'
 import { openSqlite } from './sqlite.ts'
 import { Tokens } from './tokens.ts'
 
@@ -135,6 +136,11 @@ export class Records {
   /** Deletes the exchanges that began before a time. @returns the number of deleted exchanges */
   deleteBefore(ms: number): Promise<number> {
     return deleteBefore(this.database, ms)
+  }
+
+  /** Deletes the sums of accounts of the days before a time. @returns the number of deleted sums */
+  deleteDaysBefore(ms: number): Promise<number> {
+    return deleteDays(this.database, dayOf(ms))
   }
 
   /** Closes the database. A second call does nothing. */

@@ -1,5 +1,5 @@
-/** Deletes old exchanges. The sums of their accounts keep what they were charged. */
-import type { Database, Sql } from './database.ts'
+/** Deletes old exchanges, whose sums remain, and old sums of days by account. */
+import { type Database, selectIn, type Sql } from './database.ts'
 import { boundOf, dropMonths } from './months.ts'
 
 /** Exchanges that one transaction deletes, so that settlements are never delayed for long. */
@@ -28,6 +28,28 @@ export async function deleteBefore(database: Database, ms: number): Promise<numb
   }
   await database.transaction(sql => sql.all('DELETE FROM replaced WHERE id < ?', [bound]))
   if (database.dialect === 'postgres') await dropMonths(database, ms)
+  return deleted
+}
+
+/** Deletes the sums of accounts of the days before one, in days since the epoch. @returns the number of deleted sums */
+export async function deleteDays(database: Database, before: number): Promise<number> {
+  let deleted = 0
+  for (let count = ROWS_AT_ONCE; count === ROWS_AT_ONCE;) {
+    count = await database.transaction(async sql => {
+      const found = await sql.all('SELECT day, account FROM day_accounts WHERE day < ? ORDER BY day, account LIMIT ?', [
+        before,
+        ROWS_AT_ONCE,
+      ])
+      for (const [day, rows] of Map.groupBy(found, row => Number(row['day']))) {
+        const range = [day, Number(rows[0]?.['account']), Number(rows.at(-1)?.['account'])]
+        await sql.all('DELETE FROM day_accounts WHERE day = ? AND account >= ? AND account <= ?', range)
+        const accounts = rows.map(row => Number(row['account']))
+        await selectIn(sql, `DELETE FROM day_account_models WHERE day = ${day} AND account`, accounts)
+      }
+      return found.length
+    })
+    deleted += count
+  }
   return deleted
 }
 

@@ -166,6 +166,26 @@ onEachEngine('old exchanges are deleted, and the sums of their accounts remain',
   t.match(await records.history.totals(key.id), { settled: 70n, folded: 40n, entries: 3 })
 })
 
+onEachEngine(
+  'sums of days by key are deleted after their time, and those of all keys together remain',
+  async (t, open) => {
+    const records = await open()
+    const keys = [keyRecord(), keyRecord()]
+    await records.keys.add(keys, 0n, 1)
+    for (const [nth, days] of [900, 801, 799, 0].entries())
+      for (const key of keys) {
+        const at = NOW - days * DAY_MS
+        await records.recorder.record([entry(key.id, nth + 1, { id: timedId(at), at })], new Map())
+      }
+    t.equal(await records.deleteDaysBefore(NOW - 800 * DAY_MS), 4)
+    t.equal(await records.deleteDaysBefore(NOW - 800 * DAY_MS), 0)
+    const count = async (table: string): Promise<number> =>
+      Number((await records.database.all(`SELECT COUNT(*) AS n FROM ${table}`))[0]?.['n'])
+    t.same([await count('day_accounts'), await count('day_account_models'), await count('day_models')], [4, 4, 4])
+    for (const { id } of keys) t.equal((await records.history.days(id, 0, dayOf(NOW))).length, 2)
+  },
+)
+
 onEachEngine('a failed transaction changes nothing, and the next one does', async (t, open) => {
   const records = await open()
   const key = keyRecord()
