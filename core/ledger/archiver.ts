@@ -6,6 +6,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import type { Log } from '../lib/log.ts'
 import { lru } from '../lib/lru.ts'
 import { sideBySide } from '../lib/side-by-side.ts'
+import { NewerTables } from '../records/migrations.ts'
 import { type Position, StaleGeneration } from '../records/recorder.ts'
 import type { Records } from '../records/records.ts'
 import { endOf, KEPT_MS } from './buckets.ts'
@@ -48,6 +49,8 @@ export class Archiver {
   /** The generation of the store that the round belongs to. */
   #generation = 0
   #failures = 0
+  /** Whether a newer version of Tollgate records. */
+  outdated = false
 
   constructor(scripts: Scripts, records: Records, continuity: Continuity, log: Log) {
     this.#scripts = scripts
@@ -140,6 +143,7 @@ export class Archiver {
 
   async #failed(cause: unknown): Promise<void> {
     if (cause instanceof StaleGeneration) this.#continuity.doubt()
+    if (cause instanceof NewerTables) this.outdated = true
     if (this.#failures++ % MEASURE_EVERY !== 0) return
     const backlogBytes = await this.#backlog()
     this.#log.warn({ err: cause, backlogBytes }, 'ended exchanges cannot be recorded; they wait in the store')

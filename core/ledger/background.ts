@@ -229,7 +229,9 @@ export class Background {
     const { failure } = this.#records.database
     if (failure !== undefined && this.#reports.due('records', failure, this.#continuity.now()))
       this.#log.error({ reason: failure }, 'the records cannot be used')
-    this.#leading = await this.#duty.take()
+    // In a rolling upgrade, a process of the new version does the work.
+    if (this.archiver.outdated) await this.#duty.release()
+    this.#leading = !this.archiver.outdated && (await this.#duty.take())
     this.state = await this.#continuity.state()
   }
 }

@@ -1,5 +1,5 @@
 /** The tables of the records, and the numbered steps from one version of them to the next. */
-import type { Database, Sql } from './database.ts'
+import { type Database, RecordsError, type Sql } from './database.ts'
 
 /**
  * Each step is run once. A word in braces differs between the databases.
@@ -155,6 +155,24 @@ export const GENERATION = 'generation'
 
 /** Name of the id of the store that is used with these records. */
 export const STORE = 'store'
+
+/** A newer version of Tollgate has changed the tables. What this version would record might lack something. */
+export class NewerTables extends RecordsError {
+  constructor() {
+    super('a newer version of Tollgate uses the records; gateways of that version record what ends')
+  }
+}
+
+/**
+ * Returns the generation if this version may record exchanges.
+ * @throws NewerTables if the tables are those of a newer one
+ */
+export async function generationToRecord(sql: Sql): Promise<number> {
+  const rows = await sql.all('SELECT name, value FROM meta WHERE name IN (?, ?)', [GENERATION, 'version'])
+  const numbers = new Map(rows.map(row => [row['name'], Number(row['value'])]))
+  if ((numbers.get('version') ?? 0) > FIRST + STEPS.length - 1) throw new NewerTables()
+  return numbers.get(GENERATION) ?? 0
+}
 
 /** Returns that number. */
 export async function generationOf(sql: Sql): Promise<number> {

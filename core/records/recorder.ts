@@ -7,7 +7,7 @@ import { bytesOfId, idFromBytes, timeOfId } from '../lib/ids.ts'
 import { lru } from '../lib/lru.ts'
 import { bigintOf, type Database, insertAll, type Row, selectIn, type Sql, type SqlValue } from './database.ts'
 import { counted, type EndedEntry, type HistoryEntry, isFinal, KINDS, lastEnd } from './entry.ts'
-import { generationOf } from './migrations.ts'
+import { generationToRecord } from './migrations.ts'
 import { insertAccounts } from './key-records.ts'
 import { Months } from './months.ts'
 import type { Names, NewNames } from './names.ts'
@@ -79,7 +79,7 @@ export class Recorder {
    * Records entries, and how far each shard's stream is recorded, in one transaction.
    * @param entries in the order of their streams
    * @param generation in which they were read from the store; undefined if they are not from one
-   * @throws StaleGeneration if a later generation has begun
+   * @throws StaleGeneration if a later generation has begun; NewerTables if a newer version of Tollgate records
    */
   async record(
     entries: readonly EndedEntry[],
@@ -90,7 +90,8 @@ export class Recorder {
     let months: readonly string[] = []
     const found = new Map<string, number>()
     const work = async (sql: Sql, watching: boolean): Promise<void> => {
-      if (generation !== undefined && (await generationOf(sql)) !== generation)
+      const current = await generationToRecord(sql)
+      if (generation !== undefined && current !== generation)
         throw new StaleGeneration('the store has been restored meanwhile; its streams are read again')
       names = await this.#names.ensure(sql, [
         '',

@@ -175,7 +175,8 @@ async function openEmbedded(config: StoreConfig, role: Role, log: Log): Promise<
     scattered: false,
     replicated: false,
     kind: 'embedded',
-    description: 'EMBEDDED, for a first try only: it is slow; install redis-server or set REDIS_URL',
+    description:
+      'EMBEDDED, for a look: slow, for one process, and requests that run are not charged if it is killed; `apt install redis-server`',
     // This process itself is the server.
     second: () => Promise.resolve(() => redis),
     close: async () => {

@@ -186,6 +186,16 @@ onEachEngine(
   },
 )
 
+onEachEngine('a gateway leaves recording to one of a newer version, and goes on to serve', async (t, open) => {
+  const records = await open()
+  const key = keyRecord()
+  await records.keys.add([key], 5n, 1)
+  await records.database.transaction(sql => setMeta(sql, 'version', '99'))
+  await t.rejects(records.recorder.record([entry(key.id, 1)], new Map()), { message: /a newer version of Tollgate/ })
+  t.match(await records.keys.get(key.id), { granted: 5n })
+  t.same(await records.history.entries(key.id, { count: 9 }), [])
+})
+
 onEachEngine('a failed transaction changes nothing, and the next one does', async (t, open) => {
   const records = await open()
   const key = keyRecord()

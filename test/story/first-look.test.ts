@@ -2,6 +2,7 @@ import { spawnSync } from 'node:child_process'
 import t from 'tap'
 import { upstreamEnv } from '../gateway.ts'
 import { Place } from '../process.ts'
+import { ScriptedUpstream } from '../upstream.ts'
 
 t.test('the embedded store is refused in production, and filled from the records when it starts again', async t => {
   const place = new Place(t)
@@ -13,7 +14,7 @@ t.test('the embedded store is refused in production, and filled from the records
   t.match(complaint, /production does not allow the embedded store/)
   const running = await place.startProcess(t, env)
   await running.saw(/lookup\/balance.*\n/)
-  t.match(running.output, /EMBEDDED, for a first try only/)
+  t.match(running.output, /EMBEDDED, for a look: slow, for one process, .*`apt install redis-server`/)
   t.match(await (await fetch(`${running.url}/health`)).json(), {
     status: 'ok',
     store: 'embedded (for a first try only)',
@@ -47,6 +48,26 @@ t.test('the embedded store is refused in production, and filled from the records
   await again.stop('SIGKILL')
   const third = await place.startProcess(t, env)
   t.same((await third.lookUp('key-info/history', key)).json.data, history.json.data, 'also after kill -9')
+})
+
+t.test('with the embedded store, requests that run when the gateway is killed are not charged', async t => {
+  const upstream = await ScriptedUpstream.start(t)
+  upstream.script = (_received, res) => {
+    res.writeHead(200, { 'content-type': 'text/event-stream' })
+    res.write('data: {"choices":[{"index":0,"delta":{"content":"x"},"finish_reason":null}]}\n\n')
+  }
+  const place = new Place(t)
+  const env = { PATH: '/nonexistent', REDIS_URL: '', ...upstreamEnv(upstream.url) }
+  const running = await place.startProcess(t, env)
+  const made = JSON.parse(
+    (await place.execute(['keys', 'create', '--type', 'famC', '--credits', '5', '--json'], env)).out,
+  )
+  const stream = await running.chat(made.key, { model: 'acme/famC-5.5', messages: [], stream: true })
+  t.equal(stream.status, 200)
+  t.not(await running.held(made.key), '0')
+  await running.stop('SIGKILL')
+  const again = await place.startProcess(t, env)
+  t.match((await again.lookUp('keys/lookup/balance', made.key)).json, { balance: 5, used: 0, held: 0 })
 })
 
 t.test('a data folder has one gateway, and no command takes the store of a killed one for its own', async t => {
