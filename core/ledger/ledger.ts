@@ -17,8 +17,9 @@ import { Continuity } from './continuity.ts'
 import { type End, type EndReason, Hold, type HoldAnswer, type HoldName, type HoldRequest } from './hold.ts'
 import { Doubtful } from './doubtful.ts'
 import { Outbox } from './outbox.ts'
-import { holdOperation, renewOperation } from './operations.ts'
+import { holdOperation } from './operations.ts'
 import { Recent } from './recent.ts'
+import { Renewals } from './renewals.ts'
 import { restoreHolds } from './restored-holds.ts'
 import { causeOf, stored, unavailable } from './scripts.ts'
 import { type Settlement, settlementOf } from './settlement.ts'
@@ -41,6 +42,7 @@ export class Ledger extends Accounts {
   readonly #config: LedgerConfig
   readonly #buckets = new Buckets()
   readonly #live = new SwapList<Hold>()
+  readonly #renewals: Renewals
   /** Live holds whose clients have left. */
   readonly #abandoned = new Map<string, Hold>()
   /** The number of running settlements, and a callback for when the last one finishes. */
@@ -76,6 +78,7 @@ export class Ledger extends Accounts {
     this.storeNow = () => this.continuity.now()
     this.background = new Background(this.scripts, records, this.restorer, this.continuity, config, environment)
     this.#settler = new Settler(this.scripts, this.continuity, config, this)
+    this.#renewals = new Renewals(this.#live, this.scripts, config.leaseMs, () => this.continuity.open)
     this.#doubtful = new Doubtful(settlement => this.#settler.cancel(settlement))
     if (outboxFolder !== undefined)
       this.#outbox = new Outbox({ folder: outboxFolder, log, newId, now, send: each => this.#send(each) })
@@ -102,7 +105,8 @@ export class Ledger extends Accounts {
     await this.#outbox?.adopt()
     await this.background.start(alone)
     this.#timers = [
-      setInterval(() => this.#renewAll(), this.#config.leaseMs / 3),
+      ...this.#renewals.start(),
+      setInterval(() => this.renewClaims(), this.#config.leaseMs / 3),
       setInterval(() => void this.prices.keep().catch(() => {}), this.#config.reapEveryMs),
       setInterval(() => this.#dropRecorded(), DROP_EVERY_MS),
       setInterval(() => this.continuity.open && this.#doubtful.cancel(), DROP_EVERY_MS),
@@ -298,26 +302,6 @@ export class Ledger extends Accounts {
       this.#log.info({ settlements: recent.length }, 'sending recent settlements again, since the store may lack them')
     for (const settlement of recent) void this.#deliver(settlement)
     this.#outbox?.resend()
-  }
-
-  #renewAll(): void {
-    this.renewClaims()
-    if (!this.continuity.open) return
-    for (const hold of this.#live.all()) {
-      const { request } = hold
-      this.scripts.run(renewOperation(hold, this.#config.leaseMs, this.scripts.keys)).then(
-        ([kind, why]) => {
-          // The hold was reaped, or lost with a failed store. There is nothing to renew, and its settlement will still
-          // be accepted.
-          if (kind === 'gone') this.#live.delete(hold)
-          else if (kind === 'off') request.end?.(why as EndReason)
-          else if (kind === 'crowded' && hold.abandoned) request.end?.('crowded')
-        },
-        () => {
-          // A lease lasts three renewals, so the next renewal may still be in time.
-        },
-      )
-    }
   }
 }
 

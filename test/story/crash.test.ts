@@ -5,7 +5,7 @@ import t from 'tap'
 import { audit } from '../../core/ledger/audit.ts'
 import { NANO } from '../../core/money/credits.ts'
 import { findServer } from '../../core/store/managed.ts'
-import { holdsOf, recordsEnv, startGateway, until, upstreamEnv } from '../gateway.ts'
+import { expireHolds, holdsOf, recordsEnv, startGateway, until, upstreamEnv } from '../gateway.ts'
 import { Place } from '../process.ts'
 import { ownPrefix, RealRedis } from '../redis.ts'
 import { json, ScriptedUpstream } from '../upstream.ts'
@@ -118,3 +118,33 @@ t.test('a pause of the gateway is not mistaken for silence of its store, its ups
   pause(3500)
   t.match(String(await answered), /^HTTP\/1\.1 200/)
 })
+
+t.test(
+  'a stream that is killed with its gateway after some seconds costs what its client had received',
+  { skip },
+  async t => {
+    const redis = await RealRedis.start(t)
+    const upstream = await ScriptedUpstream.start(t)
+    upstream.script = (_received, res) => {
+      res.writeHead(200, { 'content-type': 'text/event-stream' })
+      res.write(DELTA.repeat(3))
+    }
+    // A third of the lease is twenty minutes.
+    const edit: Edit = file => ownPrefix(file).set('ledger.lease', '1h')
+    const env = { ...upstreamEnv(upstream.url), REDIS_URL: redis.url, ...recordsEnv() }
+    const survivor = await startGateway(t, { edit, env })
+    const { ledger } = survivor.gateway
+    const shared: Edit = file => edit(file).set('store.data', join(dirname(survivor.file), 'data'))
+    const victim = await new Place(t, shared, env).startProcess(t)
+    const key = await survivor.key('famC')
+    const id = await survivor.id(key)
+    await victim.chat(key, BODY)
+    const floor = async (): Promise<bigint> => BigInt([...(await holdsOf(ledger, id)).values()][0]?.split(' ')[1] ?? 0)
+    await until(async () => (await floor()) === owed(3 * DELTA.length))
+    await victim.stop('SIGKILL')
+    await expireHolds(ledger, id)
+    await ledger.background.reap()
+    const [entry] = await survivor.settled(key)
+    t.match(entry, { type: 'reaped', cost_nano: String(owed(3 * DELTA.length)) })
+  },
+)
