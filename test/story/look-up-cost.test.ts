@@ -51,6 +51,8 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
     for (let nth = 0; nth < 3; nth++) t.equal((await g.call(CHAT, { key, body: BODY })).status, 200)
     await g.settled(key)
     await g.gateway.ledger.background.archiveAll()
+    // Its queries are not those of a customer.
+    await g.gateway.ledger.background.stop()
     const queries = new Map<string, Query>()
     const all = database.all.bind(database)
     Object.assign(database, {
