@@ -200,11 +200,11 @@ export class Gateway {
     await this.#generation.retire()
     await this.#sharing.stop()
     await this.ledger.close(beganMs + drainDelayMs + drainMs)
+    const lost = this.reportLost()
     await this.longJobs.close()
     this.#sender.close()
     this.#simulated.close()
     await this.#closeStore()
-    const lost = this.reportLost()
     if (lost > 0)
       throw new Error(`neither the store nor the disk has taken ${lost} settlements, which are printed above`)
   }

@@ -65,7 +65,8 @@ export class Workers {
     try {
       await Promise.all(Array.from({ length: valid.config.workers }, () => workers.#listening()))
     } catch (thrown) {
-      await workers.stop()
+      // Why they could not start is what matters.
+      await workers.stop().catch(() => {})
       throw thrown
     }
     cluster.on('exit', (worker, code, signal) => workers.#replace(worker, signal ?? code))

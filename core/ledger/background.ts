@@ -231,7 +231,9 @@ export class Background {
       this.#log.error({ reason: failure }, 'the records cannot be used')
     // In a rolling upgrade, a process of the new version does the work.
     if (this.archiver.outdated) await this.#duty.release()
-    this.#leading = !this.archiver.outdated && (await this.#duty.take())
+    const leads = !this.archiver.outdated && (await this.#duty.take())
+    // Nothing is recorded before it is known what the records must have.
     this.state = await this.#continuity.state()
+    this.#leading = leads
   }
 }

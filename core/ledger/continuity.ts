@@ -113,9 +113,10 @@ export class Continuity {
     return this.#now() + this.#offsetMs
   }
 
-  /** For how long other processes may not have restored their holds, in milliseconds. */
+  /** For how long other processes may not have restored their holds, in milliseconds. A clock may go back. */
   get restoringMs(): number {
-    return this.#lostAt + OTHERS_MS - this.now()
+    const leftMs = this.#lostAt + OTHERS_MS - this.now()
+    return leftMs > OTHERS_MS ? 0 : leftMs
   }
 
   /** Whether outcomes since a time may be missing, because the store lost some, in milliseconds since the epoch. */
@@ -201,8 +202,9 @@ export class Continuity {
 
   /** Reads what the processes share, and compares the servers with the known ones. */
   async state(): Promise<SharedState> {
-    const names = ['records', 'store', 'generation', 'recordedUntil', 'backlog', 'fallen']
-    const [owner, id, generation, until, backlog, fallen] = await this.meta.get(...names)
+    const names = ['records', 'store', 'generation', 'recordedUntil', 'backlog', 'fallen', 'commit']
+    const [owner, id, generation, until, backlog, fallen, commit] = await this.meta.get(...names)
+    this.#records.lineage.expect(commitFrom(commit))
     // Another store may be used with the records, although nothing is recorded that would tell.
     if ((id ?? undefined) !== this.#id || fallen || ++this.#looks % DOUBT_EVERY === 0) this.#doubted = true
     // Somebody has emptied the store or restored it, or its database fell back.
@@ -240,7 +242,6 @@ export class Continuity {
     const changed = identities.some(server => !seen.includes(server))
     this.#doubted ||= changed
     const noted = commitFrom(commit)
-    // A mere doubt does not need the records.
     const lacks = fallen || (this.#doubted && (await this.#fallback.isNoticed(noted).catch(() => false)))
     if (lacks && noted) {
       this.#open = false

@@ -10,7 +10,7 @@ import type { Records } from '../records/records.ts'
 import type { Recovery } from './recovery.ts'
 import { recoverRecords } from './records-recovery.ts'
 import { type Scripts, stored } from './scripts.ts'
-import type { StoreMeta } from './store-meta.ts'
+import { commitText, type StoreMeta } from './store-meta.ts'
 
 /** What is known of the store whose database fell back. */
 export interface FallenStore {
@@ -76,8 +76,8 @@ export class Fallback {
         at: nowMs,
         newId: this.#newId,
       })
-      await this.#meta.set({ generation: String(next), fallen: '' })
-      await this.#meta.noteCommit(begun)
+      // A late note of a lost commit does not stay.
+      await this.#meta.set({ generation: String(next), fallen: '', commit: commitText(begun) })
       this.#log.error(
         { ...counts, granted: formatCredits(granted), charges: formatCredits(charges) },
         'recorded again what the store knew after the database fell back; names of keys, entries of histories, codes and other changes of that time are lost',

@@ -2,7 +2,7 @@
 
 -- Requests that have waited for a place for so long are served before those of other processes that came later, in
 -- milliseconds. For so long after its last question a request is known to wait.
-local LONG_WAIT, WAIT_KNOWN = 250, 600
+local LONG_WAIT, WAIT_KNOWN = 200, 600
 
 -- Returns whether a request gets none of the places: all are taken, or the last one is left to a request of another
 -- process that has waited longer: since when, and until when that is known.

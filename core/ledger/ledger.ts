@@ -78,7 +78,13 @@ export class Ledger extends Accounts {
     this.storeNow = () => this.continuity.now()
     this.background = new Background(this.scripts, records, this.restorer, this.continuity, config, environment)
     this.#settler = new Settler(this.scripts, this.continuity, config, this)
-    this.#renewals = new Renewals(this.#live, this.scripts, config.leaseMs, () => this.continuity.open)
+    this.#renewals = new Renewals(
+      this.#live,
+      this.scripts,
+      config.leaseMs,
+      () => this.continuity.open,
+      hold => void this.#restore([hold]).catch(() => {}),
+    )
     this.#doubtful = new Doubtful(settlement => this.#settler.cancel(settlement))
     if (outboxFolder !== undefined)
       this.#outbox = new Outbox({ folder: outboxFolder, log, newId, now, send: each => this.#send(each) })
@@ -147,7 +153,10 @@ export class Ledger extends Accounts {
     const { account, id } = request
     if (!this.continuity.open && !(await this.continuity.whenOpen()))
       throw unavailable(new Error('the store is being compared with the records'))
-    if (!this.#alone && this.continuity.restoringMs > 0) await sleep(this.continuity.restoringMs)
+    if (!this.#alone && this.continuity.restoringMs > 0) {
+      await sleep(this.continuity.restoringMs)
+      return this.hold(request)
+    }
     if (this.background.state.backlogBytes > this.#config.backlogBytes)
       throw unavailable(new Error('too much waits to be recorded'))
     this.background.noteHold(account)
@@ -289,10 +298,14 @@ export class Ledger extends Accounts {
   }
 
   /** Holds again in a restored store what running requests need. @throws GatewayError unavailable */
-  async #restoreHolds(): Promise<void> {
+  #restoreHolds(): Promise<void> {
     this.background.forgetHolds()
+    return this.#restore(this.#live.all())
+  }
+
+  #restore(holds: readonly Hold[]): Promise<void> {
     const hold = (request: HoldRequest, bucket: string) => this.#requested(request, bucket)
-    await restoreHolds(this.#live.all(), this.#settler, hold, account => this.background.noteHold(account))
+    return restoreHolds(holds, this.#settler, hold, account => this.background.noteHold(account))
   }
 
   /** Repeats settlements that are not recorded, since the store may have lost them. Known ones have no effect. */

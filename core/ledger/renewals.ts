@@ -13,13 +13,24 @@ export class Renewals {
   readonly #scripts: Scripts
   readonly #leaseMs: number
   readonly #isOpen: () => boolean
+  readonly #restore: (hold: Hold) => void
 
-  /** @param isOpen whether the store may be used */
-  constructor(live: SwapList<Hold>, scripts: Scripts, leaseMs: number, isOpen: () => boolean) {
+  /**
+   * @param isOpen whether the store may be used
+   * @param restore holds again what a running request needs
+   */
+  constructor(
+    live: SwapList<Hold>,
+    scripts: Scripts,
+    leaseMs: number,
+    isOpen: () => boolean,
+    restore: (hold: Hold) => void,
+  ) {
     this.#live = live
     this.#scripts = scripts
     this.#leaseMs = leaseMs
     this.#isOpen = isOpen
+    this.#restore = restore
   }
 
   /** Renews from now on. @returns the timers, to be cleared at the end */
@@ -40,9 +51,8 @@ export class Renewals {
       hold.isRenewed = true
       this.#scripts.run(renewOperation(hold, this.#leaseMs, this.#scripts.keys)).then(
         ([kind, why]) => {
-          // The hold was reaped, or lost with a failed store. There is nothing to renew, and its settlement will still
-          // be accepted.
-          if (kind === 'gone') this.#live.delete(hold)
+          // It was reaped, or lost with a failed store, and its request runs on.
+          if (kind === 'gone' && !hold.over) this.#restore(hold)
           else if (kind === 'off') request.end?.(why as EndReason)
           else if (kind === 'crowded' && hold.abandoned) request.end?.('crowded')
         },

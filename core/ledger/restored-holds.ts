@@ -1,6 +1,7 @@
 /** Holds again in a restored store what running requests need, before the store opens for new ones. */
 import { sideBySide } from '../lib/side-by-side.ts'
 import type { EndReason, Hold, HoldRequest } from './hold.ts'
+import { causeOf, RefusedOperation } from './scripts.ts'
 import type { Settler } from './settler.ts'
 
 /** Holds that are restored at the same time. */
@@ -22,9 +23,14 @@ export async function restoreHolds(
     if (hold.over) return
     note(hold.account)
     const { amount } = hold
-    const [kind, sum = '0', balance = '0'] = hold.request.quota
-      ? await request({ ...hold.request, amount, least: amount }, hold.bucket)
-      : await settler.restore(hold)
+    const asked = hold.request.quota
+      ? request({ ...hold.request, amount, least: amount }, hold.bucket)
+      : settler.restore(hold)
+    // One that the store refuses must not keep all others closed. Its settlement is accepted all the same.
+    const [kind, sum = '0', balance = '0'] = await asked.catch((thrown: unknown): readonly string[] => {
+      if (!(causeOf(thrown) instanceof RefusedOperation)) throw thrown
+      return ['refused']
+    })
     if (kind === 'off') hold.request.end?.(sum as EndReason)
     if (kind !== 'held') return
     hold.amount = BigInt(sum)

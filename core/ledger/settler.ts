@@ -45,14 +45,16 @@ export class Settler {
   }
 
   /**
-   * Restores the hold of a running request in a store that knows what is recorded. Nobody else ends the request.
+   * Restores the hold of a running request in a store that has been restored from the records. It may have been reaped.
    * @returns the words of the answer
    * @throws GatewayError unavailable
    */
-  restore(hold: Hold): Promise<readonly string[]> {
+  async restore(hold: Hold): Promise<readonly string[]> {
     const { amount } = hold
     const { leaseMs } = this.#limits
-    return this.#scripts.run(extendOperation(hold, { amount, leaseMs, verdict: 'N' }, this.#scripts.keys))
+    const known = await this.#recorded(hold.id)
+    const verdict: Verdict = known ? `R${String(known.charge)}` : 'N'
+    return this.#scripts.run(extendOperation(hold, { amount, leaseMs, verdict }, this.#scripts.keys))
   }
 
   /**

@@ -20,12 +20,17 @@ return 0`
 
 const NOTE_COMMIT = `local known = redis.call('HGET', KEYS[1], 'commit')
 if known and tonumber(string.match(known, '^%d+')) >= tonumber(ARGV[1]) then return 0 end
-return redis.call('HSET', KEYS[1], 'commit', ARGV[1] .. ' ' .. ARGV[2])`
+return redis.call('HSET', KEYS[1], 'commit', ARGV[2])`
+
+/** Writes a commit of the records for its field. */
+export function commitText({ no, id, epoch }: Commit): string {
+  return `${no} ${id} ${epoch}`
+}
 
 /** Reads the latest commit of the records from its field. */
 export function commitFrom(text: string | null | undefined): Commit | undefined {
-  const [no = '', id = ''] = text?.split(' ') ?? []
-  return id === '' ? undefined : { no: Number(no), id }
+  const [no = '', id = '', epoch = ''] = text?.split(' ') ?? []
+  return id === '' ? undefined : { no: Number(no), id, epoch }
 }
 
 /** The fields about one store. */
@@ -55,8 +60,8 @@ export class StoreMeta {
   }
 
   /** Notes a commit of the records, unless a later one is noted. @throws GatewayError unavailable */
-  async noteCommit({ no, id }: Commit): Promise<void> {
-    await this.#scripts.evaluate(NOTE_COMMIT, this.#key, no, id)
+  async noteCommit(commit: Commit): Promise<void> {
+    await this.#scripts.evaluate(NOTE_COMMIT, this.#key, commit.no, commitText(commit))
   }
 
   /** Notes that the records are used with another store, unless this store has got another id meanwhile. */

@@ -11,6 +11,8 @@ import { setMeta } from './migrations.ts'
 export interface Commit {
   readonly no: number
   readonly id: string
+  /** The epoch that it belongs to; empty for the first. */
+  readonly epoch: string
 }
 
 /** Commits that are kept. A process that has seen none of them has been idle for long. */
@@ -29,7 +31,7 @@ export class FellBack extends RecordsError {
 export class Lineage {
   readonly #database: Database
   readonly #newId: () => string
-  #seen: (Commit & { readonly epoch: string }) | undefined
+  #seen: Commit | undefined
   /** Notes the latest commit elsewhere, before its transaction is reported as done. Must not reject. */
   onCommit: (commit: Commit) => Promise<void> = () => Promise.resolve()
   /** Called when a transaction finds that the database fell back. */
@@ -55,8 +57,8 @@ export class Lineage {
         const result = await this.#database.transaction(async sql => {
           const { last, epoch } = await this.#checked(sql)
           const done = await use(sql)
-          const commit = await this.#add(sql, last + 1)
-          committed = () => this.#committed(commit, epoch)
+          const commit = await this.#add(sql, last + 1, epoch)
+          committed = () => this.#committed(commit)
           return done
         })
         await committed?.()
@@ -66,15 +68,22 @@ export class Lineage {
   }
 
   /** Whether the database has a commit, or is so much further that nothing tells. */
-  async has({ no, id }: Commit): Promise<boolean> {
-    return isFound(await commits(this.#database, no), { no, id })
+  async has(commit: Commit): Promise<boolean> {
+    return isFound(await commits(this.#database, commit.no), commit)
+  }
+
+  /** Notes what another process has committed: transactions are refused until the database has it. */
+  expect(commit: Commit | undefined): void {
+    if (!commit) return
+    const isOther = this.#seen !== undefined && this.#seen.epoch !== commit.epoch
+    if (isOther) for (const forget of this.forgotten) forget()
+    if (isOther || commit.no > (this.#seen?.no ?? 0)) this.#seen = commit
   }
 
   /** Goes on with what the database has now. What was read from it before is forgotten if this process has seen more. */
   async follow(): Promise<void> {
     if (!this.#seen) return
-    const found = await commits(this.#database, this.#seen.no)
-    if (found.epoch === this.#seen.epoch && isFound(found, this.#seen)) return
+    if (await this.has(this.#seen)) return
     this.#seen = undefined
     for (const forget of this.forgotten) forget()
   }
@@ -85,38 +94,38 @@ export class Lineage {
    * @param use further changes of the same transaction
    */
   async begin(lost: Commit, use: (sql: Sql) => Promise<void>): Promise<Commit> {
-    this.#seen = undefined
     const epoch = this.#newId()
     const commit = await this.#database.transaction(async sql => {
       const { last } = await commits(sql, 0)
       await use(sql)
       await setMeta(sql, EPOCH, epoch)
-      return this.#add(sql, Math.max(last, lost.no) + 1)
+      return this.#add(sql, Math.max(last, lost.no) + 1, epoch)
     })
+    this.#seen = undefined
     for (const forget of this.forgotten) forget()
-    await this.#committed(commit, epoch)
+    await this.#committed(commit)
     return commit
   }
 
   /** Checks that the database has what this process has seen. */
   async #checked(sql: Sql): Promise<Found> {
     const found = await commits(sql, this.#seen?.no ?? 0)
-    if (this.#seen && (found.epoch !== this.#seen.epoch || !isFound(found, this.#seen))) {
+    if (this.#seen && !isFound(found, this.#seen)) {
       this.onFellBack()
       throw new FellBack()
     }
     return found
   }
 
-  async #add(sql: Sql, no: number): Promise<Commit> {
-    const commit = { no, id: this.#newId() }
+  async #add(sql: Sql, no: number, epoch: string): Promise<Commit> {
+    const commit = { no, id: this.#newId(), epoch }
     await sql.all('INSERT INTO commits (no, id) VALUES (?, ?)', [no, commit.id])
     if (no % (KEPT_MAX / 10) === 0) await sql.all('DELETE FROM commits WHERE no <= ?', [no - KEPT_MAX * 2])
     return commit
   }
 
-  async #committed(commit: Commit, epoch: string): Promise<void> {
-    if (commit.no > (this.#seen?.no ?? 0)) this.#seen = { ...commit, epoch }
+  async #committed(commit: Commit): Promise<void> {
+    if (commit.no > (this.#seen?.no ?? 0)) this.#seen = commit
     await this.onCommit(commit)
   }
 }
@@ -142,7 +151,8 @@ async function commits(sql: Sql, no: number): Promise<Found> {
   }
 }
 
-/** Whether a commit was found, or is so old that it is no longer kept. */
-function isFound({ last, id }: Found, commit: Commit): boolean {
+/** Whether a commit was found in its epoch, or is so old that it is no longer kept. */
+function isFound({ epoch, last, id }: Found, commit: Commit): boolean {
+  if (epoch !== commit.epoch) return false
   return id === undefined ? last >= commit.no + KEPT_MAX : id === commit.id
 }

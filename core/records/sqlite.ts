@@ -88,27 +88,24 @@ let reader: Thread | undefined
 /** The transactions of this process by file. One that waited for another in the same thread would wait forever. */
 const queues = new Map<string, Serial>()
 
-/** How long a file is known to be in its place, in milliseconds. */
-const KNOWN_MS = 1000
-
 /**
  * Returns a function that says what is wrong with an open file: SQLite would go on to write into one that was deleted or
  * replaced, and which nobody finds again.
  */
 function failureOf(file: string): () => string | undefined {
-  const { ino } = statSync(file)
-  let lookedMs = performance.now()
-  let isInPlace = true
-  return () => {
-    const nowMs = performance.now()
-    if (!isInPlace || nowMs - lookedMs > KNOWN_MS) {
-      lookedMs = nowMs
-      isInPlace = statSync(file, { throwIfNoEntry: false })?.ino === ino
+  const placeOf = (): string | undefined => {
+    try {
+      const { dev, ino } = statSync(file)
+      return `${dev} ${ino}`
+    } catch {
+      return undefined
     }
-    return isInPlace
+  }
+  const place = placeOf()
+  return () =>
+    placeOf() === place
       ? undefined
       : `${file} was deleted or replaced while it was open; put it back, or stop the gateway and restore it`
-  }
 }
 
 /**
@@ -156,6 +153,7 @@ export async function openSqlite(file: string): Promise<Database> {
         await writing.all('BEGIN IMMEDIATE')
         try {
           const result = await use(writing)
+          check()
           await writing.all('COMMIT')
           return result
         } catch (cause) {

@@ -129,6 +129,12 @@ t.test(
     await database.goBack()
 
     const { generation } = ledger.continuity
+    // A process that has recorded nothing itself knows what the records must have.
+    const refused = await other.gateway.ledger.grant(first, 'g-late', CREDIT, { reason: 'paid' }).then(
+      () => 'granted',
+      () => 'refused',
+    )
+    t.equal(refused, 'refused')
     await until(async () => {
       // Any transaction tells.
       await other.gateway.records.audit

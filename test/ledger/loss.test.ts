@@ -64,7 +64,7 @@ t.test(
   },
 )
 
-t.test('in a restored store, running requests have their holds before any new request is held', { skip }, async t => {
+t.test('in a restored store, running requests of all gateways have their holds again', { skip }, async t => {
   const redis = await RealRedis.start(t)
   const env = { REDIS_URL: redis.url, ...recordsEnv() }
   const one = await startGateway(t, { edit: ownPrefix, env })
@@ -104,7 +104,11 @@ t.test('in a restored store, running requests have their holds before any new re
   ]) {
     const { generation } = one.gateway.ledger.continuity
     await lose()
-    await until(() => one.gateway.ledger.continuity.generation > generation && one.gateway.ledger.continuity.open)
+    await until(() =>
+      [one, other].every(
+        ({ gateway: { ledger } }) => ledger.continuity.generation > generation && ledger.continuity.open,
+      ),
+    )
     t.match(await one.gateway.ledger.hold(request(account, 1n)), { kind: 'busy' })
     t.match(await one.gateway.ledger.hold(request(account, 200_000_000n, { concurrency: 9 })), { kind: 'insufficient' })
     t.match(await one.gateway.ledger.hold(request('quota:main', 400_000_000n, { quota, concurrency: 0 })), {
