@@ -3,6 +3,7 @@
  * knows is recorded again, before anything is held, settled or recorded.
  */
 import type { Log } from '../lib/log.ts'
+import { OnceInAWhile } from '../lib/once-in-a-while.ts'
 import { formatCredits } from '../money/credits.ts'
 import type { Commit } from '../records/lineage.ts'
 import { GENERATION, setMeta, STORE } from '../records/migrations.ts'
@@ -29,6 +30,7 @@ export class Fallback {
   readonly #recovery: Recovery
   readonly #log: Log
   readonly #newId: () => string
+  readonly #reports = new OnceInAWhile()
 
   constructor(
     scripts: Scripts,
@@ -62,7 +64,8 @@ export class Fallback {
    */
   recover({ id, commit, generation, nowMs }: FallenStore): Promise<number> {
     return this.#recovery.alone(async () => {
-      this.#log.error('the database lacks transactions that it had committed; recording again what the store knows')
+      const said = 'the database lacks transactions that it had committed; recording again what the store knows'
+      if (this.#reports.due('fallen', said, nowMs)) this.#log.error(said)
       await this.#meta.set({ fallen: '1' })
       let next = generation
       const begun = await stored(
