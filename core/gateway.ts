@@ -205,8 +205,8 @@ export class Gateway {
     this.#sender.close()
     this.#simulated.close()
     await this.#closeStore()
-    if (lost > 0)
-      throw new Error(`neither the store nor the disk has taken ${lost} settlements, which are printed above`)
+    const named = lost === 1 ? 'settlement' : 'settlements'
+    if (lost > 0) throw new Error(`neither the store nor the disk has taken ${lost} ${named}, printed above`)
   }
 
   /** Prints the settlements that are in the memory of this process only. @returns their number */

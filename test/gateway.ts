@@ -2,7 +2,7 @@
 import { randomUUID } from 'node:crypto'
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
-import { join } from 'node:path'
+import { dirname, join } from 'node:path'
 import type { Test } from 'tap'
 import { loadConfig } from '../core/config/load.ts'
 import { Gateway } from '../core/gateway.ts'
@@ -122,6 +122,11 @@ export function recordsEnv(): Record<string, string> {
   if (process.env['TEST_RECORDS'] !== 'postgres') return {}
   if (server === undefined) throw new Error('TEST_RECORDS=postgres needs TEST_POSTGRES')
   return { DATABASE_URL: PostgresServer.databaseNow(server) }
+}
+
+/** Returns an edit for a gateway that uses the records of a running one. */
+export function beside({ file }: Pick<TestGateway, 'file'>, edit: Edit): Edit {
+  return each => edit(each).set('store.data', join(dirname(file), 'data'))
 }
 
 /** Polls for a condition that has no event. */

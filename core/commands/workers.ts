@@ -65,7 +65,7 @@ export class Workers {
     try {
       await Promise.all(Array.from({ length: valid.config.workers }, () => workers.#listening()))
     } catch (thrown) {
-      // Why they could not start is what matters.
+      // The error of the start is the one to report.
       await workers.stop().catch(() => {})
       throw thrown
     }

@@ -253,7 +253,7 @@ const RESULT_MEMBERS: Readonly<Record<string, string>> = {
 export function roundOfItem(item: Json | undefined, place: unknown, begun = false): SeenRound | undefined {
   const type = text(item?.['type']) ?? ''
   const id = typeof place === 'number' ? `item ${place}` : (text(item?.['id']) ?? 'item')
-  // An item that has not only begun may be the first event about it.
+  // The end of an item may be the first event about it.
   const event = begun ? { begins: true } : { ends: true }
   if (isCustomSearch(item)) return { kind: 'webSearch', id, ...event, ifAsked: true }
   if (type === 'compaction' || (type === 'tool_search_call' && item?.['execution'] !== 'client'))

@@ -7,7 +7,7 @@ import type { CountedUsage, RawUsage, Reading, SeenCall, SeenRound } from './ter
 import type { Format } from './format.ts'
 import type { ProviderTool } from './provider-tools.ts'
 
-/** A round with its number among the passes that the reply has shown to be over: calls that run side by side share one. */
+/** A round with the number of the pass that called it. Calls that run side by side share one. */
 export interface TalliedRound extends SeenRound {
   readonly pass: number
 }

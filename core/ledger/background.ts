@@ -230,7 +230,7 @@ export class Background {
     if (failure !== undefined && this.#reports.due('records', failure, this.#continuity.now()))
       this.#log.error({ reason: failure }, 'the records cannot be used')
     // In a rolling upgrade, a process of the new version does the work.
-    if (this.archiver.outdated) await this.#duty.release()
+    if (this.archiver.outdated && this.#leading) await this.#duty.release()
     const leads = !this.archiver.outdated && (await this.#duty.take())
     // Nothing is recorded before it is known what the records must have.
     this.state = await this.#continuity.state()

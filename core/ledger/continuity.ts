@@ -26,7 +26,7 @@ const LAYOUT = '2'
 const RETRY_MS = 250
 /** Looks at the shared state after which the records are asked whether this is still their store. */
 const DOUBT_EVERY = 10
-/** Within this time after a store was restored, all processes have restored their holds, in milliseconds. */
+/** Time after a store was restored in which other processes restore their holds, in milliseconds. */
 const OTHERS_MS = 1500
 /** What a check reads of what the processes share. */
 const FIELDS = 'records store shards layout servers lostAt generation beat commit fallen'.split(' ')
@@ -63,7 +63,7 @@ export class Continuity {
   #repeated = 0
   #offsetMs = 0
   readonly #reports = new OnceInAWhile()
-  /** Called after the store was restored, by whichever process: before this one uses it, and then. */
+  /** Called before this process uses a store that was restored, and when it uses it again. */
   beforeReopening: () => Promise<void> = () => Promise.resolve()
   onReopened: () => void = () => {}
 
@@ -113,7 +113,7 @@ export class Continuity {
     return this.#now() + this.#offsetMs
   }
 
-  /** For how long other processes may not have restored their holds, in milliseconds. A clock may go back. */
+  /** Milliseconds for which new holds wait until other processes have restored theirs. A clock may go back. */
   get restoringMs(): number {
     const leftMs = this.#lostAt + OTHERS_MS - this.now()
     return leftMs > OTHERS_MS ? 0 : leftMs
@@ -242,7 +242,7 @@ export class Continuity {
     const changed = identities.some(server => !seen.includes(server))
     this.#doubted ||= changed
     const noted = commitFrom(commit)
-    const lacks = fallen || (this.#doubted && (await this.#fallback.isNoticed(noted).catch(() => false)))
+    const lacks = fallen || (this.#doubted && (await this.#fallback.hasHappened(noted).catch(() => false)))
     if (lacks && noted) {
       this.#open = false
       const state = { id: this.#id, commit: noted, generation: this.#generation, nowMs: askedAt }

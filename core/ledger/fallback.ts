@@ -6,7 +6,7 @@ import type { Log } from '../lib/log.ts'
 import { OnceInAWhile } from '../lib/once-in-a-while.ts'
 import { formatCredits } from '../money/credits.ts'
 import type { Commit } from '../records/lineage.ts'
-import { GENERATION, setMeta, STORE } from '../records/migrations.ts'
+import { beginGeneration } from '../records/migrations.ts'
 import type { Records } from '../records/records.ts'
 import type { Recovery } from './recovery.ts'
 import { recoverRecords } from './records-recovery.ts'
@@ -50,7 +50,7 @@ export class Fallback {
   }
 
   /** Whether the database lacks a commit that the store knows. @throws GatewayError unavailable */
-  async isNoticed(commit: Commit | undefined): Promise<boolean> {
+  async hasHappened(commit: Commit | undefined): Promise<boolean> {
     if (commit && !(await stored(this.#records.lineage.has(commit)))) return true
     // This process may have seen another lineage.
     await stored(this.#records.lineage.follow())
@@ -70,9 +70,7 @@ export class Fallback {
       let next = generation
       const begun = await stored(
         this.#records.lineage.begin(commit, async sql => {
-          next = Math.max(generation, await this.#records.generation(sql)) + 1
-          await setMeta(sql, GENERATION, String(next))
-          if (id !== undefined) await setMeta(sql, STORE, id)
+          next = await beginGeneration(sql, id, generation)
         }),
       )
       const { granted, charges, ...counts } = await recoverRecords(this.#scripts, this.#records, {

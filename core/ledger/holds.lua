@@ -1,19 +1,20 @@
 -- Operations on holds.
 
--- Requests that have waited for a place for so long are served before those of other processes that came later, in
--- milliseconds. For so long after its last question a request is known to wait.
+-- Milliseconds. A request that has waited for a place at least this long leaves a note, and later requests of other
+-- processes leave one place to it. The note holds for this long after the request has asked.
 local LONG_WAIT, WAIT_KNOWN = 200, 600
 
--- Returns whether a request gets none of the places: all are taken, or the last one is left to a request of another
--- process that has waited longer: since when, and until when that is known.
+-- Returns whether a request gets no place: all are taken, or the last one is left to the request of the note.
+-- since, till: since when that request waits, and how long the note holds.
 local function crowded(account, taken, most, waited, since, till)
   local other = till and tonumber(till) > now() and tonumber(since)
   local began = now() - waited
-  if taken < (other and began > other + LONG_WAIT / 2 and most - 1 or most) then
-    if other and began <= other + LONG_WAIT / 2 then redis.call('HDEL', account, 'wf', 'wu') end
+  local later = other and began > other + LONG_WAIT / 2
+  if taken < (later and most - 1 or most) then
+    if other and not later then redis.call('HDEL', account, 'wf', 'wu') end
     return false
   end
-  if waited >= LONG_WAIT and (not other or began <= other + LONG_WAIT / 2) then
+  if waited >= LONG_WAIT and not later then
     redis.call('HSET', account, 'wf', whole(began), 'wu', whole(now() + WAIT_KNOWN))
   end
   return true

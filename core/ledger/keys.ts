@@ -133,7 +133,7 @@ export class Keys extends KeyChanges {
     if (id === null) {
       const { continuity } = this.ledger
       if (!continuity.watching) return undefined
-      // A store that has lost its keys does not know who is a stranger, even before that is noticed.
+      // A store that has lost its keys cannot tell which keys are unknown, even before the loss is noticed.
       if ((await continuity.whenOpen()) && (await continuity.meta.get('records'))[0] !== null) return undefined
       continuity.recheck()
       throw unavailable(new Error('the store is being compared with the records'))

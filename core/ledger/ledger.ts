@@ -123,16 +123,14 @@ export class Ledger extends Accounts {
   /**
    * Waits until every running settlement is in the store or on disk, then stops.
    * @param untilMs how long both are tried if neither takes a settlement, by `performance.now()`
-   * @returns the settlements that neither has taken
    */
-  async close(untilMs?: number): Promise<readonly Settlement[]> {
+  async close(untilMs?: number): Promise<void> {
     for (const timer of this.#timers) clearInterval(timer)
     this.scripts.flush()
     if (this.#settling > 0) await new Promise<void>(resolve => (this.#settled = resolve))
     await this.#outbox?.close(untilMs)
     await this.background.stop()
     this.continuity.close()
-    return this.unwritten
   }
 
   /** Settlements that are in the memory of this process only: the store and the disk have refused them. */

@@ -28,19 +28,7 @@ export function holdOperation(
   { leaseMs, now }: { leaseMs: number; now: number },
   keys: StoreKeys,
 ): Operation {
-  const {
-    account,
-    id,
-    amount,
-    least,
-    version,
-    quota,
-    sharer = '',
-    concurrency = 0,
-    waitedMs = 0,
-    half,
-    notes,
-  } = request
+  const { account, id, amount, least, version, quota, sharer = '', concurrency = 0, half, notes } = request
   const own = keys.of(account)
   const names = [own.account, keys.hold(account, id), own.leases]
   const wanted = [leaseOf(request, bucket), String(amount), String(least), String(leaseMs)]
@@ -57,7 +45,7 @@ export function holdOperation(
     return { name: 'quota', account, keys: names, args: [...ends, String(from), String(until), ...last] }
   }
   const limits = [version, String(concurrency), half ? '1' : '']
-  const args = [...wanted, ...limits, bucket, notesText(notes), String(Math.floor(waitedMs))]
+  const args = [...wanted, ...limits, bucket, notesText(notes), String(Math.floor(request.waitedMs ?? 0))]
   return { name: 'hold', account, keys: names, args }
 }
 

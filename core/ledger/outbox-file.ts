@@ -77,15 +77,17 @@ export class OpenFile {
 
 /** Bytes of the reserve: some thousands of settlements. */
 const RESERVE_BYTES = 4 * 1024 * 1024
-/** What a system says when it has no room for more bytes, and what SQLite says, which locks the files. */
-const FULL: ReadonlySet<unknown> = new Set(['ENOSPC', 'EDQUOT', 13])
+/** What SQLite, which locks the files, says of a full disk. */
+const SQLITE_FULL = 13
+/** What a system and SQLite say when there is no room for more bytes. */
+const FULL: ReadonlySet<unknown> = new Set(['ENOSPC', 'EDQUOT', SQLITE_FULL])
 
 function isFull(thrown: unknown): boolean {
   const { code, errcode, cause } = thrown as { code?: string; errcode?: number; cause?: unknown }
   return FULL.has(code) || FULL.has(errcode) || (cause instanceof Error && isFull(cause))
 }
 
-/** A file without meaning beside the outbox, which is given up when the disk is full. All processes share it. */
+/** A file of zeros beside the outbox, which is deleted when the disk is full. All processes share it. */
 export class Reserve {
   readonly #path: string
 

@@ -37,7 +37,7 @@ export class Lineage {
   /** Called when a transaction finds that the database fell back. */
   onFellBack: () => void = () => {}
   /** Called when what was read from the database before may be wrong. */
-  readonly forgotten: (() => void)[] = []
+  readonly onForget: (() => void)[] = []
 
   constructor(database: Database, newId: () => string) {
     this.#database = database
@@ -75,17 +75,13 @@ export class Lineage {
   /** Notes what another process has committed: transactions are refused until the database has it. */
   expect(commit: Commit | undefined): void {
     if (!commit) return
-    const isOther = this.#seen !== undefined && this.#seen.epoch !== commit.epoch
-    if (isOther) for (const forget of this.forgotten) forget()
-    if (isOther || commit.no > (this.#seen?.no ?? 0)) this.#seen = commit
+    if (this.#seen && this.#seen.epoch !== commit.epoch) this.#forget()
+    if (commit.no > (this.#seen?.no ?? 0)) this.#seen = commit
   }
 
   /** Goes on with what the database has now. What was read from it before is forgotten if this process has seen more. */
   async follow(): Promise<void> {
-    if (!this.#seen) return
-    if (await this.has(this.#seen)) return
-    this.#seen = undefined
-    for (const forget of this.forgotten) forget()
+    if (this.#seen && !(await this.has(this.#seen))) this.#forget()
   }
 
   /**
@@ -101,10 +97,14 @@ export class Lineage {
       await setMeta(sql, EPOCH, epoch)
       return this.#add(sql, Math.max(last, lost.no) + 1, epoch)
     })
-    this.#seen = undefined
-    for (const forget of this.forgotten) forget()
+    this.#forget()
     await this.#committed(commit)
     return commit
+  }
+
+  #forget(): void {
+    this.#seen = undefined
+    for (const forget of this.onForget) forget()
   }
 
   /** Checks that the database has what this process has seen. */

@@ -77,6 +77,9 @@ const STEPS: readonly (readonly string[])[] = [
 /** The version of the tables that the first step makes. Earlier ones were never released. */
 const FIRST = 5
 
+/** The version of the tables that all steps make. */
+const LATEST = FIRST + STEPS.length - 1
+
 /** What is counted by day: numbers, and two histograms. */
 const COUNTS = `requests BIGINT NOT NULL, billed BIGINT NOT NULL, errors BIGINT NOT NULL, input BIGINT NOT NULL,
   cache_read BIGINT NOT NULL, cache_write BIGINT NOT NULL, output BIGINT NOT NULL, reasoning BIGINT NOT NULL,
@@ -97,14 +100,13 @@ export async function migrate(database: Database, newId: () => string): Promise<
     await sql.all('CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value TEXT NOT NULL)')
     const text = await meta(sql, 'version')
     const version = text === undefined ? FIRST - 1 : Number(text)
-    const known = FIRST + STEPS.length - 1
     if (text !== undefined && version < FIRST)
       throw new Error('the records were made by a version that was never released; begin with new ones')
-    if (version > known)
-      throw new Error(`the records are from a newer version of Tollgate (tables ${version}, known ${known})`)
+    if (version > LATEST)
+      throw new Error(`the records are from a newer version of Tollgate (tables ${version}, known ${LATEST})`)
     for (const step of STEPS.slice(version - FIRST + 1))
       for (const text of step) await sql.all(spelled(text, database.dialect))
-    if (version < known) await setMeta(sql, 'version', String(known))
+    if (version < LATEST) await setMeta(sql, 'version', String(LATEST))
     const found = await meta(sql, 'id')
     if (found !== undefined) return found
     const id = newId()
@@ -151,7 +153,7 @@ export async function changeTold(
 }
 
 /** Name of the number that counts how often a store was restored from these records. */
-export const GENERATION = 'generation'
+const GENERATION = 'generation'
 
 /** Name of the id of the store that is used with these records. */
 export const STORE = 'store'
@@ -170,11 +172,23 @@ export class NewerTables extends RecordsError {
 export async function generationToRecord(sql: Sql): Promise<number> {
   const rows = await sql.all('SELECT name, value FROM meta WHERE name IN (?, ?)', [GENERATION, 'version'])
   const numbers = new Map(rows.map(row => [row['name'], Number(row['value'])]))
-  if ((numbers.get('version') ?? 0) > FIRST + STEPS.length - 1) throw new NewerTables()
+  if ((numbers.get('version') ?? 0) > LATEST) throw new NewerTables()
   return numbers.get(GENERATION) ?? 0
 }
 
 /** Returns that number. */
 export async function generationOf(sql: Sql): Promise<number> {
   return Number((await meta(sql, GENERATION)) ?? 0)
+}
+
+/**
+ * Begins a generation.
+ * @param store the id of the store if it is used with these records from now on
+ * @param after an earlier generation of that store
+ */
+export async function beginGeneration(sql: Sql, store?: string, after = 0): Promise<number> {
+  const next = Math.max(after, await generationOf(sql)) + 1
+  await setMeta(sql, GENERATION, String(next))
+  if (store !== undefined) await setMeta(sql, STORE, store)
+  return next
 }

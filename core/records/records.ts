@@ -7,11 +7,11 @@ import type { StoreConfig } from '../config/config.ts'
 import type { Log } from '../lib/log.ts'
 import { AuditLog } from './audit-log.ts'
 import { Codes } from './codes.ts'
-import { type Database, insertAll, selectIn, type Sql } from './database.ts'
+import { type Database, insertAll, selectIn } from './database.ts'
 import { dayOf } from './entry.ts'
 import { History } from './history.ts'
 import { KeyRecords } from './key-records.ts'
-import { GENERATION, generationOf, meta, migrate, setMeta, STORE } from './migrations.ts'
+import { beginGeneration, generationOf, meta, migrate, STORE } from './migrations.ts'
 import { Lineage } from './lineage.ts'
 import { Names } from './names.ts'
 import { openPostgres } from './postgres.ts'
@@ -81,7 +81,7 @@ export class Records {
     this.requests = new Requests(database)
     this.codes = new Codes(database)
     this.notices = new Notices(database)
-    this.lineage.forgotten.push(
+    this.lineage.onForget.push(
       () => names.forget(),
       () => this.recorder.forget(),
     )
@@ -104,8 +104,8 @@ export class Records {
   }
 
   /** Returns the number of times that a store was restored from these records. */
-  generation(sql: Sql = this.database): Promise<number> {
-    return generationOf(sql)
+  generation(): Promise<number> {
+    return generationOf(this.database)
   }
 
   /** Returns the id of the store that is used with these records. Undefined if none was noted. */
@@ -119,12 +119,7 @@ export class Records {
    * @param store the id of the store if it is used with these records from now on, instead of another one
    */
   async nextGeneration(store?: string): Promise<number> {
-    return this.database.transaction(async sql => {
-      const next = (await generationOf(sql)) + 1
-      await setMeta(sql, GENERATION, String(next))
-      if (store !== undefined) await setMeta(sql, STORE, store)
-      return next
-    })
+    return this.database.transaction(sql => beginGeneration(sql, store))
   }
 
   /** Returns the numbers of a price version. Undefined if it was never recorded. */

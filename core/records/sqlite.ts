@@ -90,7 +90,7 @@ const queues = new Map<string, Serial>()
 
 /**
  * Returns a function that says what is wrong with an open file: SQLite would go on to write into one that was deleted or
- * replaced, and which nobody finds again.
+ * replaced, and what it writes would be lost.
  */
 function failureOf(file: string): () => string | undefined {
   const placeOf = (): string | undefined => {

@@ -1,5 +1,5 @@
 import { copyFileSync, rmSync } from 'node:fs'
-import { dirname, join } from 'node:path'
+import { join } from 'node:path'
 import pg from 'pg'
 import t, { type Test } from 'tap'
 import { audit } from '../../core/ledger/audit.ts'
@@ -7,7 +7,7 @@ import type { Ledger } from '../../core/ledger/ledger.ts'
 import { timedId } from '../../core/lib/ids.ts'
 import { findServer } from '../../core/store/managed.ts'
 import type { Edit } from '../gateway-file.ts'
-import { startGateway, type TestGateway, until, upstreamEnv } from '../gateway.ts'
+import { beside, startGateway, type TestGateway, until, upstreamEnv } from '../gateway.ts'
 import { Place, type Running } from '../process.ts'
 import { newDatabase, onEachEngine } from '../records/engines.ts'
 import { ownPrefix, RealRedis } from '../redis.ts'
@@ -50,7 +50,7 @@ class Rewindable {
     })
   }
 
-  /** Does something while nobody is connected. */
+  /** Does something while no connection is open. */
   async #alone(work: () => Promise<unknown>): Promise<void> {
     await this.#admin.query(`ALTER DATABASE ${this.#name} ALLOW_CONNECTIONS false`)
     const others = 'SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1'
@@ -92,7 +92,7 @@ t.test(
     const env = { REDIS_URL: redis.url, DATABASE_URL: database.url }
     const slow: Edit = file => ownPrefix(file).set('ledger.archiveEvery', '1h')
     const one = await startGateway(t, { edit: slow, env })
-    const shared: Edit = file => slow(file).set('store.data', join(dirname(one.file), 'data'))
+    const shared = beside(one, slow)
     const other = await startGateway(t, { edit: shared, env })
     const { ledger, keys } = one.gateway
     const first = await one.id(await one.key('famC', 1n))
@@ -137,9 +137,7 @@ t.test(
     t.equal(refused, 'refused')
     await until(async () => {
       // Any transaction tells.
-      await other.gateway.records.audit
-        .add({ actor: 'x', address: '', action: 'x', target: '', at: 1 } as never)
-        .catch(() => {})
+      await other.gateway.records.database.transaction(async () => {}).catch(() => {})
       return [one, other].every(
         g => g.gateway.ledger.continuity.open && g.gateway.ledger.continuity.generation > generation,
       )

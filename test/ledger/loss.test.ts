@@ -1,4 +1,3 @@
-import { dirname, join } from 'node:path'
 import { Writable } from 'node:stream'
 import t, { type Test } from 'tap'
 import { findServer } from '../../core/store/managed.ts'
@@ -17,7 +16,7 @@ import type { EndedEntry } from '../../core/records/entry.ts'
 import { createLog, Scrubber } from '../../core/lib/log.ts'
 import { testEnvironment } from '../environment.ts'
 import type { Edit } from '../gateway-file.ts'
-import { recordsEnv, startGateway, type TestGateway, until } from '../gateway.ts'
+import { beside, recordsEnv, startGateway, type TestGateway, until } from '../gateway.ts'
 import { ownPrefix, RealRedis } from '../redis.ts'
 
 /** A test can make only a redis-server of its own lose something. */
@@ -38,7 +37,7 @@ t.test(
     // Nothing is recorded by itself.
     const slow: Edit = file => ownPrefix(file).set('ledger.archiveEvery', '1h')
     const one = await startGateway(t, { edit: slow, env })
-    const shared: Edit = file => slow(file).set('store.data', join(dirname(one.file), 'data'))
+    const shared = beside(one, slow)
     const gateways: TestGateway[] = [one, await startGateway(t, { edit: shared, env })]
     const account = await one.id(await one.key('famC', 1n))
     const used = async (): Promise<bigint> => (await one.gateway.ledger.balance(account)).settled
@@ -68,7 +67,7 @@ t.test('in a restored store, running requests of all gateways have their holds a
   const redis = await RealRedis.start(t)
   const env = { REDIS_URL: redis.url, ...recordsEnv() }
   const one = await startGateway(t, { edit: ownPrefix, env })
-  const shared: Edit = file => ownPrefix(file).set('store.data', join(dirname(one.file), 'data'))
+  const shared = beside(one, ownPrefix)
   const other = await startGateway(t, { edit: shared, env })
   const account = await one.id(await one.key('famC', 1n))
   const quota: Quota = { name: 'credits', unit: 'credits', amount: 1_000_000_000n, window: { rollingMs: 18_000_000 }, fairShare: false } // prettier-ignore

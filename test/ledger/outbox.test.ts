@@ -130,7 +130,7 @@ t.test('what could not be written is tried again at the end, on the disk and at 
   t.same([other.unwritten, place.taken], [[], [three.id]])
 })
 
-t.test('what neither the disk nor the store takes is told in the end', async t => {
+t.test('settlements that neither the disk nor the store takes are listed when the outbox is closed', async t => {
   const place = scene(t)
   const outbox = place.outbox()
   const one = settlement()

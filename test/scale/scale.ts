@@ -62,9 +62,8 @@ async function opened(): Promise<Ledger> {
   const ledger = new Ledger(store, records, settings, environment, join(folder, 'outbox'))
   const close = ledger.close.bind(ledger)
   ledger.close = async () => {
-    const lost = await close()
+    await close()
     await Promise.all([store.close(), records.close()])
-    return lost
   }
   return ledger
 }

@@ -1,11 +1,10 @@
 import { once } from 'node:events'
 import { connect } from 'node:net'
-import { dirname, join } from 'node:path'
 import t from 'tap'
 import { audit } from '../../core/ledger/audit.ts'
 import { NANO } from '../../core/money/credits.ts'
 import { findServer } from '../../core/store/managed.ts'
-import { expireHolds, holdsOf, recordsEnv, startGateway, until, upstreamEnv } from '../gateway.ts'
+import { beside, expireHolds, holdsOf, recordsEnv, startGateway, until, upstreamEnv } from '../gateway.ts'
 import { Place } from '../process.ts'
 import { ownPrefix, RealRedis } from '../redis.ts'
 import { json, ScriptedUpstream } from '../upstream.ts'
@@ -40,7 +39,7 @@ t.test(
     const env = { ...upstreamEnv(upstream.url), REDIS_URL: redis.url, ...recordsEnv() }
     const survivor = await startGateway(t, { edit, env })
     const { keys, ledger } = survivor.gateway
-    const shared: Edit = file => edit(file).set('store.data', join(dirname(survivor.file), 'data'))
+    const shared = beside(survivor, edit)
     const victim = await new Place(t, shared, env).startProcess(t)
 
     const customers = await Promise.all(
@@ -134,7 +133,7 @@ t.test(
     const env = { ...upstreamEnv(upstream.url), REDIS_URL: redis.url, ...recordsEnv() }
     const survivor = await startGateway(t, { edit, env })
     const { ledger } = survivor.gateway
-    const shared: Edit = file => edit(file).set('store.data', join(dirname(survivor.file), 'data'))
+    const shared = beside(survivor, edit)
     const victim = await new Place(t, shared, env).startProcess(t)
     const key = await survivor.key('famC')
     const id = await survivor.id(key)

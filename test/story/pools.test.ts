@@ -1,12 +1,12 @@
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
-import { dirname, join } from 'node:path'
+import { join } from 'node:path'
 import type { ServerResponse } from 'node:http'
 import { setTimeout as sleep } from 'node:timers/promises'
 import t, { type Test } from 'tap'
 import type { Account, Quota, Upstream } from '../../core/config/config.ts'
 import { findServer } from '../../core/store/managed.ts'
-import { recordsEnv, startGateway, type TestGateway, until, upstreamEnv } from '../gateway.ts'
+import { beside, recordsEnv, startGateway, type TestGateway, until, upstreamEnv } from '../gateway.ts'
 import { type Edit, GatewayFile } from '../gateway-file.ts'
 import { Place } from '../process.ts'
 import { ownPrefix, RealRedis } from '../redis.ts'
@@ -404,7 +404,7 @@ t.test(
     const env = { REDIS_URL: redis.url, ...recordsEnv(), ...upstreamEnv(first.url) }
     const pooled: Edit = file => withSpare(ownPrefix(file), spare)
     const one = await startGateway(t, { edit: pooled, env })
-    const shared: Edit = file => pooled(file).set('store.data', join(dirname(one.file), 'data'))
+    const shared = beside(one, pooled)
     const two = await startGateway(t, { edit: shared, env })
     const famC = one.gateway.config.upstreams.get('famC') as Upstream
     const [account] = famC.accounts as [Account]
@@ -670,7 +670,7 @@ t.test('two gateways share the quotas of an account, and every credit is account
     ])
   const one = await startGateway(t, { edit: pooled, env })
   const two = await startGateway(t, {
-    edit: file => pooled(file).set('store.data', join(dirname(one.file), 'data')),
+    edit: beside(one, pooled),
     env,
   })
   const key = await one.key('famC')

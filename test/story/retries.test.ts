@@ -1,10 +1,9 @@
 import { connect } from 'node:net'
-import { dirname, join } from 'node:path'
 import OpenAI from 'openai'
 import t, { type Test } from 'tap'
 import { timedId } from '../../core/lib/ids.ts'
 import { findServer } from '../../core/store/managed.ts'
-import { recordsEnv, startGateway, type TestGateway, until } from '../gateway.ts'
+import { beside, recordsEnv, startGateway, type TestGateway, until } from '../gateway.ts'
 import { RawClient } from '../raw.ts'
 import { ownPrefix, RealRedis } from '../redis.ts'
 import { begun, json, type Script, ScriptedUpstream, sse } from '../upstream.ts'
@@ -232,7 +231,7 @@ t.test(
     upstream.script = answer
     const env = { REDIS_URL: redis.url, ...recordsEnv() }
     const one = await startGateway(t, { upstream: upstream.url, edit: ownPrefix, env })
-    const shared: Edit = file => ownPrefix(file).set('store.data', join(dirname(one.file), 'data'))
+    const shared = beside(one, ownPrefix)
     const other = await startGateway(t, { upstream: upstream.url, edit: shared, env })
     const key = await one.key('famC')
     const headers = { 'idempotency-key': 'order-1' }

@@ -181,7 +181,7 @@ t.test('a waiting settlement outlives its gateway and its store', { skip }, asyn
 })
 
 t.test(
-  'what neither the store nor the disk takes is printed in the end, and can be charged later',
+  'settlements that neither the store nor the disk takes are printed at the stop, and can be charged later',
   { skip },
   async t => {
     const { redis, upstream, replies } = await scene(t)
