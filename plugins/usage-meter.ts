@@ -3,6 +3,7 @@ import {
   floorOf,
   metering,
   modelOf,
+  type Outcome,
   SwapList,
   attemptPartOf,
   definePlugin,
@@ -93,6 +94,7 @@ export default definePlugin({
         return true
       },
       response(x, head) {
+        if (head.stream && !head.failure) host.ledger.begun(x.runningHold.holds)
         // A header tells the client about a lowered output limit.
         if (x.runningHold.isOutputLowered) head.reply['x-tollgate-output-limit'] = String(x.format.outputLimit(x.body))
       },
@@ -117,26 +119,35 @@ export default definePlugin({
           ),
         )
       },
+      decide(x, outcome) {
+        conclude(x, outcome)
+        return host.ledger.onItsWay()
+      },
       settle(x, outcome) {
-        silent.delete(x.runningHold)
-        x.runningHold.settled = true
-        const { charged } = x.runningHold.terms
-        const result = metering.billFor(x, outcome, charged)
-        const cost = costOfReply(x, result)
-        const notes = metering.notesAtEnd(x, x.runningHold.notes, outcome, result, cost, host.now())
-        watch(x, result, cost, host)
-        const kind = result.billed ? 'settle' : 'void'
-        const attempt = result.billed ? attemptPartOf(x, outcome) : undefined
-        const { keyHold, quotaHolds } = x.runningHold
-        holder.end(keyHold, { charge: result.charge, kind, notes, attempt })
-        // The upstream account pays for every attempt: its quota ignores retries, and counts what a failed attempt reports.
-        const used = result.billed ? result.parts : usedBy(x)
-        holder.endQuotas(quotaHolds, used, costOf(x, used, x.route.upstream), notes)
-        if (result.quarantined) quarantine(x, host)
-        else if (result.billed && result.source === 'upstream')
-          metering.learn(x, charged, result.usage, host.meter, host.now())
+        if (!x.runningHold.settled) conclude(x, outcome)
       },
       close: () => clearInterval(ticking),
+    }
+
+    /** Settles the holds of an exchange. */
+    function conclude(x: Exchange & Metered, outcome: Outcome): void {
+      silent.delete(x.runningHold)
+      x.runningHold.settled = true
+      const { charged } = x.runningHold.terms
+      const result = metering.billFor(x, outcome, charged)
+      const cost = costOfReply(x, result)
+      const notes = metering.notesAtEnd(x, x.runningHold.notes, outcome, result, cost, host.now())
+      watch(x, result, cost, host)
+      const kind = result.billed ? 'settle' : 'void'
+      const attempt = result.billed ? attemptPartOf(x, outcome) : undefined
+      const { keyHold, quotaHolds } = x.runningHold
+      holder.end(keyHold, { charge: result.charge, kind, notes, attempt })
+      // The upstream account pays for every attempt: its quota ignores retries, and counts what a failed attempt reports.
+      const used = result.billed ? result.parts : usedBy(x)
+      holder.endQuotas(quotaHolds, used, costOf(x, used, x.route.upstream), notes)
+      if (result.quarantined) quarantine(x, host)
+      else if (result.billed && result.source === 'upstream')
+        metering.learn(x, charged, result.usage, host.meter, host.now())
     }
 
     /** Holds on the quotas of another account than the first. Undefined if it cannot be asked. */

@@ -28,6 +28,7 @@ export class HookLists {
   readonly rewrite: readonly PlacedStage[]
   readonly event: readonly PlacedStage[]
   readonly progress: readonly PlacedStage[]
+  readonly decide: readonly PlacedStage[]
   /** Whether an event hook wants all events, and not only those with signals. */
   readonly wantsAll: boolean
 
@@ -39,6 +40,7 @@ export class HookLists {
     this.rewrite = having('rewrite')
     this.event = having('event')
     this.progress = having('progress')
+    this.decide = having('decide')
     this.wantsAll = this.event.some(({ stage }) => stage.events !== 'signals')
   }
 }
@@ -145,21 +147,34 @@ export class ReplyHooks {
   progress(): (() => readonly Promise<unknown>[] | undefined) | undefined {
     const watching = this.#hooks.progress
     if (watching.length === 0) return undefined
-    return () => {
-      let waiting: Promise<unknown>[] | undefined
-      for (const placed of watching) {
-        try {
-          const wait = placed.stage.progress?.(known(this.#x))
-          if (!wait) continue
-          waiting ??= []
-          const limited = withTimeout(wait, this.#limit, 'progress hook')
-          waiting.push(limited.catch((cause: unknown) => this.#hookFailed(placed, cause, 'progress hook failed')))
-        } catch (cause) {
-          this.#hookFailed(placed, cause, 'progress hook failed')
-        }
+    return () => this.#waits(watching, 'progress', stage => stage.progress?.(known(this.#x)))
+  }
+
+  /** Runs the decide hooks. @returns what the last bytes of the reply must wait for */
+  decide(outcome: Outcome): Promise<unknown> | undefined {
+    const waits = this.#waits(this.#hooks.decide, 'decide', stage => stage.decide?.(known(this.#x), outcome))
+    return waits && Promise.all(waits)
+  }
+
+  /** Runs a hook of some stages. @returns what to wait for, none of which rejects */
+  #waits(
+    stages: readonly PlacedStage[],
+    hook: string,
+    run: (stage: Stage<Fact, Fact>) => Promise<void> | undefined | void,
+  ): Promise<unknown>[] | undefined {
+    let waiting: Promise<unknown>[] | undefined
+    for (const placed of stages) {
+      try {
+        const wait = run(placed.stage)
+        if (!wait) continue
+        waiting ??= []
+        const limited = withTimeout(wait, this.#limit, `${hook} hook`)
+        waiting.push(limited.catch((cause: unknown) => this.#hookFailed(placed, cause, `${hook} hook failed`)))
+      } catch (cause) {
+        this.#hookFailed(placed, cause, `${hook} hook failed`)
       }
-      return waiting
     }
+    return waiting
   }
 
   /** Tells the stages whether a client listens to a reply that is read on. */

@@ -80,6 +80,12 @@ export interface Stage<N extends Fact = never, G extends Fact = never> {
    * default.
    */
   readonly events?: 'all' | 'signals'
+  /**
+   * On the way up, before the last bytes of a complete reply go out whose usage is final. They wait for a promise for at
+   * most `limits.stage`. So what is decided here can be on its way before the client has its reply; `settle` runs after
+   * it, and also for replies without this hook.
+   */
+  decide?(x: With<N | G>, outcome: Outcome): Promise<void> | undefined
   /** After the last byte: runs once for each stage that the request passed, however the exchange ended. */
   settle?(x: With<N | G>, outcome: Outcome): Awaitable<void>
   /**
@@ -105,6 +111,7 @@ export const HOOKS = [
   'events',
   'progress',
   'listening',
+  'decide',
   'settle',
   'recorded',
   'retire',

@@ -89,12 +89,14 @@ export class ClientReply {
   /**
    * Ends the reply. Resolves when the operating system has its last byte, or the client has left. A client that takes
    * nothing for `writeIdleMs` is disconnected.
+   * @param decided called before the last bytes go out, which wait for it
    */
-  async end(bytes: Buffer): Promise<void> {
+  async end(bytes: Buffer, decided?: () => Promise<void>): Promise<void> {
     const { res } = this
     const inOneWrite = this.#head !== undefined && bytes.length <= ONE_WRITE_MAX
     this.sendHead(bytes.length)
     const last = bytes.length > SLICE_BYTES ? await this.#writeSlices(bytes) : bytes
+    if (decided) await decided()
     const closed = new Promise<void>(resolve => {
       if (res.destroyed) resolve()
       // The response closes when its last byte was written, even if the connection stays open.

@@ -123,12 +123,15 @@ export class Outlet {
     return ready
   }
 
-  /** Ends the reply for all clients. Resolves when each has all of it, or has left. */
-  async end(last: Buffer = NOTHING): Promise<void> {
+  /**
+   * Ends the reply for all clients. Resolves when each has all of it, or has left.
+   * @param decided called before the last bytes go to a client, which wait for it
+   */
+  async end(last: Buffer = NOTHING, decided?: () => Promise<void>): Promise<void> {
     this.#keep(last)
     this.#over = true
-    if (this.#replies.length === 1) await this.#replies[0]?.end(last)
-    else await Promise.all(this.#replies.map(reply => reply.end(last)))
+    if (this.#replies.length === 1) await this.#replies[0]?.end(last, decided)
+    else await Promise.all(this.#replies.map(reply => reply.end(last, decided)))
     this.#taken = this.#replies.length > 0
     this.#replies = []
     this.#leaveRoom()

@@ -68,9 +68,6 @@ export class Hold implements HoldName, Indexed {
   balance: bigint
   /** Whether this process has settled the hold. */
   over = false
-  /** When it was held, by `performance.now()`, and whether it has been renewed since. */
-  readonly heldMs = performance.now()
-  isRenewed = false
   /** Whether the client has left and the reply is being read to the end in one of the key's abandoned places. */
   abandoned = false
 

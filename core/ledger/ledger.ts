@@ -5,7 +5,6 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Config, LedgerConfig } from '../config/config.ts'
 import type { Environment } from '../lib/environment.ts'
-import { type Log, reasonOf } from '../lib/log.ts'
 import { SwapList } from '../lib/swap-list.ts'
 import type { HistoryEntry } from '../records/entry.ts'
 import type { Records } from '../records/records.ts'
@@ -15,13 +14,12 @@ import { Background } from './background.ts'
 import { Buckets } from './buckets.ts'
 import { Continuity } from './continuity.ts'
 import { type End, type EndReason, Hold, type HoldAnswer, type HoldName, type HoldRequest } from './hold.ts'
+import { Deliveries } from './deliveries.ts'
 import { Doubtful } from './doubtful.ts'
-import { Outbox } from './outbox.ts'
 import { holdOperation } from './operations.ts'
-import { Recent } from './recent.ts'
 import { Renewals } from './renewals.ts'
 import { restoreHolds } from './restored-holds.ts'
-import { causeOf, stored, unavailable } from './scripts.ts'
+import { stored, unavailable } from './scripts.ts'
 import { type Settlement, settlementOf } from './settlement.ts'
 import { Settler } from './settler.ts'
 
@@ -38,24 +36,18 @@ const WINDOW_STEP_MS = 1000
 export class Ledger extends Accounts {
   readonly continuity: Continuity
   readonly background: Background
-  readonly #log: Log
   readonly #config: LedgerConfig
   readonly #buckets = new Buckets()
   readonly #live = new SwapList<Hold>()
   readonly #renewals: Renewals
   /** Live holds whose clients have left. */
   readonly #abandoned = new Map<string, Hold>()
-  /** The number of running settlements, and a callback for when the last one finishes. */
-  #settling = 0
-  #settled: (() => void) | undefined
   #timers: readonly NodeJS.Timeout[] = []
   /** Whether no other process can use the store. */
   #alone = false
-  readonly #outbox: Outbox | undefined
+  readonly #deliveries: Deliveries
   readonly #settler: Settler
   readonly #doubtful: Doubtful
-  /** Settlements that the store has taken and the records may not have. */
-  readonly #recent = new Recent()
 
   /**
    * @param outboxFolder where settlements wait while the store is unavailable; not needed by a process that settles
@@ -70,11 +62,10 @@ export class Ledger extends Accounts {
   ) {
     const { log, newId, now } = environment
     super(store, records, place, config, now)
-    this.#log = log
     this.#config = config
     this.continuity = new Continuity(this.scripts, records, this.restorer, store, environment)
     this.continuity.beforeReopening = () => this.#restoreHolds()
-    this.continuity.onReopened = () => this.#repeat()
+    this.continuity.onReopened = () => this.#deliveries.repeat()
     this.storeNow = () => this.continuity.now()
     this.background = new Background(this.scripts, records, this.restorer, this.continuity, config, environment)
     this.#settler = new Settler(this.scripts, this.continuity, config, this)
@@ -86,8 +77,14 @@ export class Ledger extends Accounts {
       hold => void this.#restore([hold]).catch(() => {}),
     )
     this.#doubtful = new Doubtful(settlement => this.#settler.cancel(settlement))
-    if (outboxFolder !== undefined)
-      this.#outbox = new Outbox({ folder: outboxFolder, log, newId, now, send: each => this.#send(each) })
+    this.#deliveries = new Deliveries({
+      log,
+      newId,
+      now,
+      folder: outboxFolder,
+      send: settlement => this.#send(settlement),
+      storeNow: () => this.continuity.now(),
+    })
   }
 
   /** Accounts whose sums did not agree at the last check. */
@@ -95,7 +92,7 @@ export class Ledger extends Accounts {
 
   /** Settlements that wait for the store. */
   get waiting(): number {
-    return this.#outbox?.size ?? 0
+    return this.#deliveries.waiting
   }
 
   /**
@@ -108,7 +105,7 @@ export class Ledger extends Accounts {
   async start({ mayRebuild, alone }: { mayRebuild: boolean; alone: boolean }): Promise<void> {
     this.#alone = alone
     await this.continuity.start(mayRebuild)
-    await this.#outbox?.adopt()
+    await this.#deliveries.adopt()
     await this.background.start(alone)
     this.#timers = [
       ...this.#renewals.start(),
@@ -127,15 +124,14 @@ export class Ledger extends Accounts {
   async close(untilMs?: number): Promise<void> {
     for (const timer of this.#timers) clearInterval(timer)
     this.scripts.flush()
-    if (this.#settling > 0) await new Promise<void>(resolve => (this.#settled = resolve))
-    await this.#outbox?.close(untilMs)
+    await this.#deliveries.close(untilMs)
     await this.background.stop()
     this.continuity.close()
   }
 
   /** Settlements that are in the memory of this process only: the store and the disk have refused them. */
   get unwritten(): readonly Settlement[] {
-    return this.#outbox?.unwritten ?? []
+    return this.#deliveries.unwritten
   }
 
   /** Number of holds that this process renews. */
@@ -248,7 +244,7 @@ export class Ledger extends Accounts {
       this.#live.delete(hold)
       if (this.#abandoned.size > 0) this.#abandoned.delete(nameOf(hold))
     }
-    void this.#deliver(settlementOf(hold, end, this.continuity.now()))
+    void this.#deliveries.deliver(settlementOf(hold, end, this.continuity.now()))
   }
 
   /**
@@ -263,36 +259,32 @@ export class Ledger extends Accounts {
     if ((await stored(this.scripts.redis.exists(this.scripts.keys.hold(account, id)))) > 0)
       throw new RangeError(`the request ${id} still runs; refund it when it has ended`)
     const notes = { endpoint: '', model: '', stream: false, ...entry.notes }
-    await this.#send(settlementOf({ account, id, bucket }, { charge, kind: 'settle', notes }, entry.at))
+    await this.#deliveries.send(settlementOf({ account, id, bucket }, { charge, kind: 'settle', notes }, entry.at))
     return super.credit(account, (await this.entry(id, account)) ?? entry, reason)
   }
 
-  async #deliver(settlement: Settlement): Promise<void> {
-    const { account, id } = settlement
-    this.#settling++
-    try {
-      await this.#send(settlement)
-    } catch (cause) {
-      this.#log.warn({ exchange: id, account, reason: reasonOf(causeOf(cause)) }, 'a settlement waits for the store')
-      await this.#outbox?.put(settlement)
-    } finally {
-      if (--this.#settling === 0) this.#settled?.()
-    }
+  /** Notes that a stream has begun, which these holds are for: the store learns soon what its customer has received. */
+  begun(holds: readonly Hold[]): void {
+    this.#renewals.begun(holds)
+  }
+
+  /**
+   * Resolves when what was settled last is on its way: in the turn after it was written to the store's connection. If
+   * it waits on disk, nothing waits for it.
+   */
+  onItsWay(): Promise<void> | undefined {
+    return this.scripts.written()
   }
 
   async #send(settlement: Settlement): Promise<void> {
     await this.#settler.send(settlement)
     this.background.archiver.announce(this.scripts.keys.of(settlement.account).shard)
-    const displaced = this.#recent.add(settlement, this.continuity.now())
-    if (displaced) await this.#outbox?.keep(displaced.settlement, displaced.at)
   }
 
   #dropRecorded(): void {
     // What a store has lost is repeated first.
     if (!this.continuity.open) return
-    const { recordedUntil } = this.background.state
-    this.#recent.dropUntil(recordedUntil)
-    this.#outbox?.dropUntil(recordedUntil)
+    this.#deliveries.dropUntil(this.background.state.recordedUntil)
   }
 
   /** Holds again in a restored store what running requests need. @throws GatewayError unavailable */
@@ -304,15 +296,6 @@ export class Ledger extends Accounts {
   #restore(holds: readonly Hold[]): Promise<void> {
     const hold = (request: HoldRequest, bucket: string) => this.#requested(request, bucket)
     return restoreHolds(holds, this.#settler, hold, account => this.background.noteHold(account))
-  }
-
-  /** Repeats settlements that are not recorded, since the store may have lost them. Known ones have no effect. */
-  #repeat(): void {
-    const recent = this.#recent.all()
-    if (recent.length > 0)
-      this.#log.info({ settlements: recent.length }, 'sending recent settlements again, since the store may lack them')
-    for (const settlement of recent) void this.#deliver(settlement)
-    this.#outbox?.resend()
   }
 }
 

@@ -4,8 +4,11 @@ import type { EndReason, Hold } from './hold.ts'
 import { renewOperation } from './operations.ts'
 import type { Scripts } from './scripts.ts'
 
-/** A hold is renewed so soon the first time: if the process dies, the store knows what a customer has received. */
-const FIRST_MS = 1000
+/**
+ * When the holds of a stream are renewed after its first event, in milliseconds, before they are renewed with all others:
+ * if the process dies, the store knows what the customer has received. A stream that ends before costs no renewal.
+ */
+const YOUNG_MS = [100, 1000] as const
 
 /** The renewals of one process. */
 export class Renewals {
@@ -14,6 +17,8 @@ export class Renewals {
   readonly #leaseMs: number
   readonly #isOpen: () => boolean
   readonly #restore: (hold: Hold) => void
+  /** The holds of streams that have just begun, with that time by `performance.now()`, and how often they were renewed. */
+  #young: { readonly hold: Hold; readonly beganMs: number; times: number }[] = []
 
   /**
    * @param isOpen whether the store may be used
@@ -36,19 +41,29 @@ export class Renewals {
   /** Renews from now on. @returns the timers, to be cleared at the end */
   start(): NodeJS.Timeout[] {
     return [
-      setInterval(() => this.#renew(() => true), this.#leaseMs / 3),
-      setInterval(() => {
-        const before = performance.now() - FIRST_MS
-        this.#renew(({ isRenewed, heldMs }) => !isRenewed && heldMs <= before)
-      }, FIRST_MS),
+      setInterval(() => this.#renew(this.#live.all()), this.#leaseMs / 3),
+      setInterval(() => this.#renewYoung(), YOUNG_MS[0]),
     ]
   }
 
-  #renew(isDue: (hold: Hold) => boolean): void {
+  /** Notes that a stream has begun, which these holds are for. */
+  begun(holds: readonly Hold[]): void {
+    for (const hold of holds) this.#young.push({ hold, beganMs: performance.now(), times: 0 })
+  }
+
+  #renewYoung(): void {
+    const now = performance.now()
+    const due = this.#young.filter(({ beganMs, times }) => now >= beganMs + (YOUNG_MS[times] as number))
+    for (const young of due) young.times++
+    this.#young = this.#young.filter(({ hold, times }) => !hold.over && times < YOUNG_MS.length)
+    this.#renew(due.map(({ hold }) => hold))
+  }
+
+  #renew(holds: readonly Hold[]): void {
     if (!this.#isOpen()) return
-    for (const hold of this.#live.all().filter(isDue)) {
+    for (const hold of holds) {
+      if (hold.over) continue
       const { request } = hold
-      hold.isRenewed = true
       this.#scripts.run(renewOperation(hold, this.#leaseMs, this.#scripts.keys)).then(
         ([kind, why]) => {
           // It was reaped, or lost with a failed store, and its request runs on.

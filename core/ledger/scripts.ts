@@ -81,6 +81,7 @@ export class Scripts {
   #queue: Queued[] = []
   #soon: NodeJS.Immediate | undefined
   #later: NodeJS.Timeout | undefined
+  #written: PromiseWithResolvers<void> | undefined
 
   constructor({ redis, kind, scattered }: Pick<Store, 'redis' | 'kind' | 'scattered'>, prefix: string) {
     this.redis = redis
@@ -120,6 +121,12 @@ export class Scripts {
     })
   }
 
+  /** Resolves in the turn after everything that is queued now has been written to the store's connection. */
+  written(): Promise<void> | undefined {
+    if (this.#queue.length > 0) this.#written ??= Promise.withResolvers()
+    return this.#written?.promise
+  }
+
   /**
    * Runs a small script on one key that the processes share. A store that is out of memory accepts it too.
    * @throws GatewayError unavailable
@@ -149,6 +156,8 @@ export class Scripts {
     const batches = this.#scattered ? Map.groupBy(queue, shard).values() : [queue]
     for (const batch of batches)
       for (let at = 0; at < batch.length; at += BATCH) this.#track(this.#send(this.#run, batch.slice(at, at + BATCH)))
+    if (this.#written) setImmediate(this.#written.resolve)
+    this.#written = undefined
   }
 
   #track(call: Promise<void>): void {

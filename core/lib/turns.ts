@@ -30,6 +30,11 @@ export function inTurn(work: () => void, owner = ''): void {
   add({ work, later: false }, owner)
 }
 
+/** Resolves when the events that have arrived by now have been handled. */
+export function afterEvents(): Promise<void> {
+  return new Promise(resolve => setImmediate(resolve))
+}
+
 /** Resolves when the caller may run its next slice. @param owner as in `inTurn` */
 export function turn(owner = ''): Promise<void> {
   return new Promise(resolve => add({ work: resolve, later: true }, owner))

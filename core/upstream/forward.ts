@@ -9,6 +9,7 @@ import type { Attempt, Head, Outcome } from '../exchange/exchange.ts'
 import type { HttpExchange } from '../exchange/http-exchange.ts'
 import { keepWaiting } from '../exchange/waiting.ts'
 import { deadline } from '../lib/deadline.ts'
+import { afterEvents } from '../lib/turns.ts'
 import { noneLeft } from '../pool/none-left.ts'
 import type { Pool } from '../pool/pool.ts'
 import { type Asking, attempt } from './attempt.ts'
@@ -17,9 +18,6 @@ import { endedByClient, type FailedAttempt } from './endings.ts'
 
 /** Two waits that differ by less are the same, in milliseconds. */
 const HARDLY_MS = 1000
-
-/** Resolves when the events that have arrived by now have been handled. */
-const afterEvents = (): Promise<void> => new Promise(resolve => setImmediate(resolve))
 
 /** Creates the function at the end of every chain. */
 export function forwarder(asking: Asking): Forward {

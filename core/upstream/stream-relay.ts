@@ -3,7 +3,6 @@
  * own format.
  */
 import { GatewayError } from '../errors.ts'
-import { endReasonOf } from '../exchange/abandoned-reply.ts'
 import type { Outcome } from '../exchange/exchange.ts'
 import { Allowance, shortOfMemory } from '../exchange/memory.ts'
 import { KEEPALIVE } from '../exchange/waiting.ts'
@@ -11,7 +10,16 @@ import { isSummary, type ReplyEvent, type StreamTranslation } from '../formats/i
 import { ByteBuffer } from '../lib/byte-buffer.ts'
 import { deadline, type Deadline } from '../lib/deadline.ts'
 import { BackPressure } from './back-pressure.ts'
-import { type End, endedByClient, FailedAttempt, failedWith, type Relayed, stopError, tooLarge } from './endings.ts'
+import {
+  brokenBy,
+  type End,
+  endedByClient,
+  FailedAttempt,
+  failedWith,
+  type Relayed,
+  tooLarge,
+  unbegun,
+} from './endings.ts'
 import { LONG_BYTES } from '../lib/turns.ts'
 import { goOnInTurn } from './reply-body.ts'
 import { eventsIn, firstEvent } from './sse.ts'
@@ -41,12 +49,13 @@ export class StreamRelay {
   #end: End | undefined
   /** What was written so far of a reply that arrived whole: it goes out in one piece, with its length. */
   #unsent: ByteBuffer | undefined
+  /** The stages have decided about the reply; its end goes out after that. */
+  #decided: Promise<unknown> | undefined
   /** The last event of the stream has arrived, and has gone to a client. */
   #terminalCame = false
   #terminalSent = false
   #over = false
-  #resolve: (outcome: Promise<Outcome>) => void = () => {}
-  #reject: (error: unknown) => void = () => {}
+  readonly #ended = Promise.withResolvers<Outcome>()
 
   constructor(relayed: Relayed) {
     const { x, hooks, body } = relayed
@@ -60,12 +69,9 @@ export class StreamRelay {
 
   /** Relays the stream to its end. @throws FailedAttempt while nothing has gone to the client; what a stage throws */
   run(): Promise<Outcome> {
-    return new Promise((resolve, reject) => {
-      this.#resolve = resolve
-      this.#reject = reject
-      if (this.#relayed.x.over) return this.#finish('client')
-      this.#listen()
-    })
+    if (this.#relayed.x.over) this.#finish('client')
+    else this.#listen()
+    return this.#ended.promise
   }
 
   #listen(): void {
@@ -120,7 +126,10 @@ export class StreamRelay {
     try {
       pass()
     } catch (error) {
-      if (!x.begun && !this.#end) return this.#fail(error)
+      if (!x.begun && !this.#end) {
+        this.#stop()
+        return this.#ended.reject(error)
+      }
       const isTooLarge = error instanceof FailedAttempt
       const failed = isTooLarge ? error.error : GatewayError.from(error)
       hooks.log.error({ exchange: x.id, err: isTooLarge ? failed : error }, 'stream interrupted')
@@ -194,30 +203,23 @@ export class StreamRelay {
   #send(filter: StreamFilter, bytes: Buffer): void {
     const { x } = this.#relayed
     x.recent = bytes
-    if (filter.changes) this.#write(this.#filtered(filter, bytes))
-    else {
-      // The bytes go out before the gateway looks at them.
-      this.#write(bytes)
-      filter.push(bytes)
+    const before = x.delivered
+    let out: Buffer
+    try {
+      out = filter.push(bytes)
+    } catch (thrown) {
+      // None of these bytes goes out.
+      x.delivered = before
+      throw thrown
     }
     if (filter.delivered > x.delivered && !isSummary(x.route.format, bytes)) x.upstreamClock.output()
     x.delivered = filter.delivered
+    if (this.#terminalCame && filter.broken === undefined) this.#decide()
+    this.#write(out)
     if (filter.broken !== undefined) throw filter.broken
     for (const wait of this.#progress?.() ?? []) {
       this.#hold()
       void wait.catch(() => {}).finally(() => this.#pressure.release())
-    }
-  }
-
-  /** Filters bytes. If a stage throws, none of them goes out, and they do not count as delivered. */
-  #filtered(filter: StreamFilter, bytes: Buffer): Buffer {
-    const { x } = this.#relayed
-    const before = x.delivered
-    try {
-      return filter.push(bytes)
-    } catch (thrown) {
-      x.delivered = before
-      throw thrown
     }
   }
 
@@ -241,6 +243,22 @@ export class StreamRelay {
     if (x.gone && usage) x.abandonedReply?.usageCame()
   }
 
+  /** Lets the stages decide before the end of the reply goes out, which waits for them. */
+  #decide(): void {
+    const { x, hooks } = this.#relayed
+    if (this.#decided || x.gone || !x.complete || !x.usageIsFinal || this.#translation?.unfinished) return
+    this.#decided = hooks.decide({ kind: 'relayed', status: x.outlet.status, attempts: x.attempts })
+    if (!this.#decided || this.#unsent) return
+    this.#unsent = new ByteBuffer()
+    void this.#decided.then(() => this.#release())
+  }
+
+  #release(): void {
+    const unsent = this.#unsent
+    this.#unsent = undefined
+    if (unsent) this.#write(unsent.take())
+  }
+
   #write(bytes: Buffer): void {
     if (this.#unsent) return void this.#unsent.push(bytes)
     if (bytes.length === 0) return
@@ -251,9 +269,7 @@ export class StreamRelay {
   #hold(): void {
     this.#pressure.hold()
     // The client gets what there is while the end is waited for.
-    const unsent = this.#unsent
-    this.#unsent = undefined
-    if (unsent) this.#write(unsent.take())
+    if (!this.#decided) this.#release()
   }
 
   /** The last event has gone out: a client that leaves now, as SDKs do, has its reply. */
@@ -270,12 +286,7 @@ export class StreamRelay {
     this.#stop()
     // The upstream must not go on while the client takes the last bytes.
     if (this.#end !== 'complete' && !body.readableEnded) abort()
-    this.#resolve(this.#close(this.#end))
-  }
-
-  #fail(error: unknown): void {
-    this.#stop()
-    this.#reject(error)
+    this.#ended.resolve(this.#close(this.#end))
   }
 
   #stop(): void {
@@ -303,27 +314,13 @@ export class StreamRelay {
     }
     if (!x.begun) throw unbegun(end)
     const words = Buffer.from(this.#ending.text(end))
+    if (end === 'complete') this.#decide()
+    await this.#decided
     this.#unsent?.push(words)
     await x.outlet.end(this.#unsent ? this.#unsent.take() : words)
-    const [{ attempts }, { status }] = [x, x.outlet]
-    if (this.#translation?.unfinished) return { kind: 'broken', by: 'upstream', status, attempts }
-    if (end === 'complete')
-      return x.gone && !this.#clientHasAll ? endedByClient(x) : { kind: 'relayed', status, attempts }
-    return { kind: 'broken', by: this.#brokenBy(end), status, attempts }
+    const at = { status: x.outlet.status, attempts: x.attempts }
+    if (this.#translation?.unfinished) return { kind: 'broken', by: 'upstream', ...at }
+    if (end === 'complete') return x.gone && !this.#clientHasAll ? endedByClient(x) : { kind: 'relayed', ...at }
+    return { kind: 'broken', by: brokenBy(end, this.#pressure.clientWasStuck), ...at }
   }
-
-  #brokenBy(end: Exclude<End, 'complete' | 'client'>): Extract<Outcome, { kind: 'broken' }>['by'] {
-    if (typeof end === 'object' && 'failed' in end) return 'gateway'
-    if (end !== 'upstream' && end !== 'timeout') return endReasonOf(end)
-    return this.#pressure.clientWasStuck ? 'client' : 'upstream'
-  }
-}
-
-/** The error for a stream that ends before its reply began. */
-function unbegun(end: Exclude<End, 'client'>): FailedAttempt | GatewayError {
-  if (typeof end === 'object' && 'failed' in end) return end.failed
-  if (end === 'drain' || typeof end === 'object') return stopError(end)
-  return end === 'timeout'
-    ? new FailedAttempt('timeout', new GatewayError('upstream_timeout', { cause: new Error('a silent stream') }))
-    : new FailedAttempt('empty', new GatewayError('upstream_failed', { cause: new Error('a stream without content') }))
 }

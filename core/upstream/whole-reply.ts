@@ -8,7 +8,7 @@ import { Allowance } from '../exchange/memory.ts'
 import { failureFrom } from '../formats/failures.ts'
 import { type Format, ReplyEvent, type Rewriter } from '../formats/index.ts'
 import { type Outline, outlineOf } from '../lib/json/outline.ts'
-import { turn } from '../lib/turns.ts'
+import { afterEvents, turn } from '../lib/turns.ts'
 import { collect, textOf, withoutByteOrderMark } from './collect.ts'
 import { endedByClient, FailedAttempt, failedWith, type Relayed, tooLarge } from './endings.ts'
 import { OutputBytes, outputBytes } from './event-filter.ts'
@@ -140,7 +140,13 @@ async function translateAnswer(
   }
 }
 
-/** Sends the reply as the stages rewrite it. */
+/** Returns a function that does its work once, however often it is called. */
+function once(work: () => Promise<void>): () => Promise<void> {
+  let done: Promise<void> | undefined
+  return () => (done ??= work())
+}
+
+/** Sends the reply as the stages rewrite it. The stages decide before its last bytes go out. */
 async function sendAnswer(
   { x, hooks }: Relayed,
   head: Head,
@@ -158,7 +164,14 @@ async function sendAnswer(
     ...(translated && { 'content-type': head.stream ? 'text/event-stream' : 'application/json' }),
     ...(head.stream && { 'x-accel-buffering': 'no' }),
   })
-  await x.outlet.end(out)
+  const decide = async (): Promise<void> => {
+    // A client may have left while the upstream answered.
+    await afterEvents()
+    x.outlet.look()
+    if (!x.gone) await hooks.decide({ kind: 'relayed', status: head.status, attempts: x.attempts })
+  }
+  const isFinal = events.some(({ reading }) => reading.usage)
+  await x.outlet.end(out, isFinal ? once(decide) : undefined)
   return x.gone ? endedByClient(x) : { kind: 'relayed', status: head.status, attempts: x.attempts }
 }
 

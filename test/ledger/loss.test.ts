@@ -359,7 +359,7 @@ t.test(
       if (nth % 50 === 0) await new Promise(resolve => setImmediate(resolve))
     }
     await until(async () => (await ledger.balance(account)).settled === 5010n)
-    t.equal(ledger.waiting, 0)
+    await until(() => ledger.waiting === 0)
     await ledger.background.archiveAll()
 
     t.comment('It is restored when it has lost something.')
