@@ -2,23 +2,35 @@
 import type { Config } from '../config/config.ts'
 import { audit } from '../ledger/audit.ts'
 import { differenceOf } from '../ledger/opinions.ts'
+import { type Correction, recount, wordsOf } from '../ledger/recount.ts'
 import type { Environment } from '../lib/environment.ts'
+import type { Ledger } from '../ledger/ledger.ts'
+import { stored } from '../ledger/scripts.ts'
 import { find } from './keys.ts'
+import { auditEntry } from './audited.ts'
 import { onLedger } from './shared.ts'
 
-/** Runs the audit and prints its findings. */
-export async function runAudit(
-  environment: Environment,
-  config: Config,
-  options: { key?: string; json?: boolean; reprice?: boolean },
-): Promise<void> {
-  const { key } = options
-  const report = await onLedger(environment, config, async (ledger, keys) =>
-    audit(ledger, key === undefined ? undefined : [(await find(keys, key)).id], options.reprice ? 'charges' : 'whole'),
-  )
+/** The options of the command. */
+export interface AuditOptions {
+  readonly key?: string
+  readonly json?: boolean
+  readonly reprice?: boolean
+  readonly repair?: boolean
+}
+
+/** Runs the audit and prints its findings. With `repair`, it first corrects what accounts have reserved. */
+export async function runAudit(environment: Environment, config: Config, options: AuditOptions): Promise<void> {
+  const { corrections, ...report } = await onLedger(environment, config, async (ledger, keys) => {
+    const only = options.key === undefined ? undefined : (await find(keys, options.key)).id
+    const corrected = options.repair ? await repair(ledger, environment, config, only) : undefined
+    const found = await audit(ledger, only === undefined ? undefined : [only], options.reprice ? 'charges' : 'whole')
+    return { ...found, corrections: corrected }
+  })
   if (options.json) {
-    environment.print(JSON.stringify(report))
+    environment.print(JSON.stringify({ ...report, ...(corrections && { corrections }) }))
   } else {
+    for (const correction of corrections ?? []) environment.print(`corrected ${wordsOf(correction)}`)
+    if (corrections?.length === 0) environment.print('nothing to repair: what is reserved agrees with the holds')
     for (const { account, findings } of report.drifts)
       for (const finding of findings) environment.complain(`${account}: ${finding}`)
     environment.print(`${report.accounts} accounts, ${report.entries} entries, ${report.drifts.length} with drift`)
@@ -32,4 +44,17 @@ export async function runAudit(
     }
   }
   if (report.drifts.length > 0) await environment.exit(1)
+}
+
+/** Corrects what accounts have reserved, and notes in the audit log what was changed. */
+async function repair(
+  { scripts, records }: Ledger,
+  environment: Environment,
+  config: Config,
+  only: string | undefined,
+): Promise<readonly Correction[]> {
+  const { corrections } = await recount(scripts, config.ledger.leaseMs, only === undefined ? {} : { only })
+  for (const { account, ...details } of corrections)
+    await stored(records.audit.add(auditEntry(environment, 'account.repair', account, details)))
+  return corrections
 }

@@ -3,7 +3,7 @@ import { Command, CommanderError } from 'commander'
 import manifest from '../../package.json' with { type: 'json' }
 import type { Environment } from '../lib/environment.ts'
 import { printSchema, type SchemaOptions } from './schema.ts'
-import { runAudit } from './audit.ts'
+import { type AuditOptions, runAudit } from './audit.ts'
 import { check, listPlugins, plan } from './check.ts'
 import { creditEntry, type CreditOptions } from './credit.ts'
 import {
@@ -106,11 +106,10 @@ function programOf(environment: Environment, quiet: Environment): Command {
     .command('audit')
     .description('compare every balance with the records; exit status 1 if any differs')
     .option('--key <id>', 'only this key')
+    .option('--repair', 'first correct what accounts have reserved, from their holds')
     .option('--reprice', 'also recompute each charge from its usage and prices')
     .option('--json', 'print JSON')
-    .action((options: { key?: string; json?: boolean; reprice?: boolean }) =>
-      onConfig(config => runAudit(quiet, config, options)),
-    )
+    .action((options: AuditOptions) => onConfig(config => runAudit(quiet, config, options)))
 
   program
     .command('credit <entry>')

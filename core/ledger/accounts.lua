@@ -92,6 +92,57 @@ operations['replay'] = { 5, 7, function(k, a)
   return 'ok'
 end }
 
+-- recount(account, leases, places; account's name, names of its holds without their ids, lease ms, ids of holds that were
+-- seen): sets what is reserved, and the number of holds, from the holds that are here, so that what was settled stays the
+-- same. A hold without a lease gets one. The places of replies whose clients left, and what a quota's shares hold, follow
+-- from the holds too. Returns what was corrected.
+operations['recount'] = { 3, 4, function(k, a)
+  local name, prefix = ARGV[a] .. ' ', ARGV[a + 1]
+  local balance, reserved, count = sums(KEYS[k])
+  if not balance then return 'unknown' end
+  local leased, held, holds, shares = {}, 0, 0, {}
+  local function add(text)
+    local amount, _, bucket, _, placed = readHold(text)
+    held, holds = held + amount, holds + 1
+    shares[placed] = (shares[placed] or 0) + amount
+    return bucket
+  end
+  for _, lease in ipairs(redis.call('ZRANGE', KEYS[k + 1], 0, -1)) do
+    if string.sub(lease, 1, #name) == name then
+      local id = string.match(lease, '^%S+', #name + 1)
+      local text = redis.call('GET', prefix .. id)
+      if not text then
+        redis.call('ZREM', KEYS[k + 1], lease)
+      elseif not leased[id] then
+        leased[id] = true
+        add(text)
+      end
+    end
+  end
+  for id in string.gmatch(ARGV[a + 3], '%S+') do
+    local text = not leased[id] and redis.call('GET', prefix .. id)
+    if text then redis.call('ZADD', KEYS[k + 1], whole(now() + tonumber(ARGV[a + 2])), name .. id .. ' ' .. add(text)) end
+  end
+  local kind = redis.call('TYPE', KEYS[k + 2]).ok
+  if kind == 'zset' then
+    for _, id in ipairs(redis.call('ZRANGE', KEYS[k + 2], 0, -1)) do
+      if redis.call('EXISTS', prefix .. id) == 0 then leavePlace(KEYS[k], KEYS[k + 2], id) end
+    end
+  elseif kind == 'hash' then
+    local all = redis.call('HGETALL', KEYS[k + 2])
+    for index = 1, #all, 2 do
+      local rest = string.match(all[index + 1], '^%d+ %d+ %d+ ')
+      redis.call('HSET', KEYS[k + 2], all[index], rest .. whole(shares[all[index]] or 0))
+    end
+  end
+  if redis.call('HEXISTS', KEYS[k], 'ab') == 1 then
+    redis.call('HSET', KEYS[k], 'ab', kind == 'zset' and whole(redis.call('ZCARD', KEYS[k + 2])) or '0')
+  end
+  if held == reserved and holds == count then return 'same' end
+  redis.call('HSET', KEYS[k], 'bal', whole(balance + reserved - held), 'rsv', whole(held), 'n', whole(holds))
+  return 'corrected ' .. whole(reserved) .. ' ' .. whole(held) .. ' ' .. whole(count) .. ' ' .. whole(holds)
+end }
+
 -- claim(claimed name; value, ms): claims a name for a time, unless another value has claimed it. The same value extends
 -- its claim.
 operations['claim'] = { 1, 2, function(k, a)

@@ -12,8 +12,10 @@ import type { Continuity } from './continuity.ts'
 import type { SharedState } from './store-meta.ts'
 import { Duty } from './duty.ts'
 import { reapOperation } from './operations.ts'
+import { recount } from './recount.ts'
 import type { Restorer } from './restore.ts'
 import { causeOf, type Scripts, stored } from './scripts.ts'
+import { rewriteFiles } from './servers.ts'
 import type { RecordedKey } from '../records/key-records.ts'
 import type { Records } from '../records/records.ts'
 
@@ -49,6 +51,8 @@ export class Background {
   readonly #reports = new OnceInAWhile()
   readonly #work = new Set<Promise<unknown>>()
   #leading = false
+  /** The generation of the store in which what is reserved was compared with the holds. */
+  #recounted: number | undefined
   #timers: readonly NodeJS.Timeout[] = []
 
   constructor(
@@ -87,6 +91,7 @@ export class Background {
       this.#every(archiveEveryMs, 'recording what ended', () => this.archive()),
       this.#every(reapEveryMs, 'ending expired holds', () => this.#whenLeading(() => this.reap())),
       this.#every(BEAT_MS, 'writing to the store what is pending', () => this.#whenLeading(() => this.applyPending())),
+      this.#every(BEAT_MS, 'comparing what is reserved', () => this.#whenLeading(() => this.#recount())),
       this.#every(RETENTION_EVERY_MS, 'deleting old exchanges', () => this.#whenLeading(() => this.deleteOld())),
     ]
   }
@@ -191,6 +196,29 @@ export class Background {
     }
     await stored(redis.srem(keys.shared('disabled'), id))
     return key
+  }
+
+  /** Compares what is reserved with the holds, once after each restart of the store. */
+  async #recount(): Promise<void> {
+    const { generation, meta } = this.#continuity
+    if (this.#recounted === generation) return
+    const [done] = await meta.get('recounted')
+    if (done !== String(generation)) {
+      await rewriteFiles(this.#scripts.redis).catch((cause: unknown) =>
+        this.#log.warn(
+          { err: cause },
+          'the store does not rewrite its append-only file (BGREWRITEAOF); if the file is torn, the next restart may bring back a hold that is over, which is corrected then',
+        ),
+      )
+      const goesOn = (): boolean => this.#leading && this.#continuity.generation === generation
+      const { accounts, corrections } = await recount(this.#scripts, this.#config.leaseMs, { goesOn })
+      if (!goesOn()) return
+      for (const correction of corrections)
+        this.#log.warn(correction, 'what an account had reserved did not agree with its holds; it is corrected')
+      this.#log.debug({ accounts }, 'compared what accounts have reserved with their holds')
+      await meta.set({ recounted: String(generation) })
+    }
+    this.#recounted = generation
   }
 
   /** Deletes exchanges and sums of days that are older than the history. @returns the number of exchanges */

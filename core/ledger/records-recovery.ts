@@ -7,13 +7,12 @@ import type { EndedEntry } from '../records/entry.ts'
 import { type KeyInStore, type RecoveredKeys, recoverKeys } from '../records/recovered-keys.ts'
 import type { RecordedKey } from '../records/key-records.ts'
 import type { Records } from '../records/records.ts'
+import { namesIn } from './scan.ts'
 import { type Scripts, stored } from './scripts.ts'
-import { mastersOf } from './servers.ts'
 import { OF_QUOTAS } from './store-keys.ts'
 import { unrecorded } from './stream.ts'
 
-/** Accounts that are read at once, and that are compared at the same time. */
-const PAGE = 500
+/** Accounts that are compared at the same time. */
 const SIDE_BY_SIDE = 32
 
 /** What was recorded again, and what is lost. */
@@ -38,7 +37,9 @@ export async function recoverRecords(
   host: { readonly at: number; readonly newId: () => string },
 ): Promise<Recovered> {
   const done: Recovered = { added: 0, changed: 0, grants: 0, granted: 0n, exchanges: 0, accounts: 0, charges: 0n }
-  for await (const ids of accountsIn(scripts)) {
+  for await (const { accounts: all } of namesIn(scripts)) {
+    const ids = all.filter(id => !id.startsWith(OF_QUOTAS))
+    if (ids.length === 0) continue
     const found = await Promise.all(ids.map(id => readAccount(scripts, id)))
     const accounts = found.filter(account => account !== undefined)
     const recorded = new Map(
@@ -93,22 +94,6 @@ async function lostOf(
     bucket: '0.0',
     waived: 0n,
     notes: { endpoint: '', model: '', stream: false, status: 'ok', reason: `the database lost ${lost} entries` },
-  }
-}
-
-/** Iterates over the accounts of keys in the store, in pages. */
-async function* accountsIn({ redis, keys }: Scripts): AsyncGenerator<string[]> {
-  const pattern = keys.inShard(0, 'a:*').replace('{0}', '{*}')
-  const start = pattern.length - '{*}:a:*'.length
-  for (const server of mastersOf(redis)) {
-    let cursor = '0'
-    do {
-      const [next, names] = await stored(server.scan(cursor, 'MATCH', pattern, 'COUNT', PAGE))
-      cursor = next
-      const ids = names.map(name => name.slice(name.indexOf(':a:', start) + ':a:'.length))
-      const own = ids.filter(id => !id.startsWith(OF_QUOTAS))
-      if (own.length > 0) yield own
-    } while (cursor !== '0')
   }
 }
 

@@ -26,6 +26,7 @@ export type OperationName =
   | 'grant'
   | 'credit'
   | 'replay'
+  | 'recount'
   | 'claim'
   | 'release'
 

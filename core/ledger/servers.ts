@@ -24,6 +24,22 @@ export async function serversOf(client: Redis | Cluster): Promise<Servers> {
   return { identities, complete: identities.length === masters.length }
 }
 
+/**
+ * Lets the servers of a store write their append-only files anew, so that nothing of a torn file is left.
+ * @throws Error of the server that refuses
+ */
+export async function rewriteFiles(client: Redis | Cluster): Promise<void> {
+  for (const redis of mastersOf(client)) {
+    if (!/^aof_enabled:1/m.test(await redis.info('persistence'))) continue
+    try {
+      await redis.bgrewriteaof()
+    } catch (cause) {
+      // It is being done already.
+      if (!/in progress/.test((cause as Error).message)) throw cause
+    }
+  }
+}
+
 async function identityOf(redis: Redis): Promise<string> {
   const text = `${await redis.info('server')}\n${await redis.info('replication')}`
   const of = (name: string): string => new RegExp(`^${name}:(\\S+)`, 'm').exec(text)?.[1] ?? ''
