@@ -59,8 +59,12 @@ export async function recount(
 
 /** Says in words what was corrected. */
 export function wordsOf({ account, reserved, holds }: Correction): string {
-  const credits = (nano: string): string => formatCredits(BigInt(nano))
-  return `${account}: had ${credits(reserved.from)} credits reserved for ${holds.from} holds, has ${credits(reserved.to)} for ${holds.to}`
+  return `${account}: had ${creditsOf(reserved.from)} credits reserved for ${holds.from} holds, has ${creditsOf(reserved.to)} for ${holds.to}`
+}
+
+/** Returns an amount in nano-credits in credits. */
+function creditsOf(nano: string): string {
+  return formatCredits(BigInt(nano))
 }
 
 /** Returns the accounts that have holds or something reserved, with the ids of the holds that were seen. */

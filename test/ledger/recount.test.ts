@@ -19,11 +19,9 @@ const NOTES = { endpoint: '/x', model: 'm', stream: false }
 const LEASE_MS = 60_000
 
 /** Holds an amount on an account as a request would, and goes on. */
-async function held(ledger: Ledger, account: string, amount: bigint, version = '1'): Promise<Hold> {
-  const answer = await ledger.hold({
-    ...{ account, id: timedId(Date.now()), amount, least: amount, version, rotation: '0', notes: NOTES },
-    floor: () => ({ charge: 0n, notes: {} }),
-  })
+async function held(ledger: Ledger, account: string, amount: bigint): Promise<Hold> {
+  const rest = { version: '1', rotation: '0', notes: NOTES, floor: () => ({ charge: 0n, notes: {} }) }
+  const answer = await ledger.hold({ account, id: timedId(Date.now()), amount, least: amount, ...rest })
   if (answer.kind !== 'held') throw new Error(answer.kind)
   return answer.hold
 }
@@ -124,10 +122,8 @@ t.test('the holds of a quota, and of the shares in it, are corrected too', async
   const { redis, keys } = ledger.scripts
   const quota = { amount: 1000n, unit: 'credits', window: { rollingMs: 3_600_000 }, fairShare: true }
   const name = 'quota:famC/main:1h:credits'
-  const ask = {
-    ...{ account: name, id: timedId(Date.now()), amount: 100n, least: 100n, version: '', sharer: 'k', notes: NOTES },
-    floor: () => ({ charge: 0n, notes: {} }),
-  }
+  const rest = { version: '', sharer: 'k', notes: NOTES, floor: () => ({ charge: 0n, notes: {} }) }
+  const ask = { account: name, id: timedId(Date.now()), amount: 100n, least: 100n, ...rest }
   const answer = await ledger.hold({ ...ask, quota: quota as never })
   t.equal(answer.kind, 'held')
   const own = keys.of(name)
