@@ -103,6 +103,7 @@ export class Gateway {
         now: environment.now,
         log: environment.log,
         memory: gateway.memory,
+        openFiles: environment.openFiles(),
         recognises: headers => gateway.keys.recognises(presented(headers) ?? ''),
       })
       await gateway.#listeners.open(gateway.#generation)

@@ -18,6 +18,7 @@ const environment: Environment = {
   log,
   scrubber,
   memoryBytes: Math.min(process.constrainedMemory() || Infinity, totalmem()),
+  openFiles,
   print: line => void process.stdout.write(`${printable(line)}\n`),
   complain: line => void process.stderr.write(`${printable(scrubber.scrub(line))}\n`),
   now: Date.now,
@@ -31,6 +32,14 @@ const quiet: Environment = {
   ...environment,
   log: createLog(scrubber, 'silent', process.stdout),
   exit: exitAfter(printed),
+}
+
+function openFiles(): number {
+  // Asking for the names of the machine's addresses may take long.
+  Object.assign(process.report, { excludeNetwork: true })
+  const { userLimits } = process.report.getReport() as { userLimits?: { open_files?: { soft: number | string } } }
+  const limit = Number(userLimits?.open_files?.soft)
+  return limit > 0 ? limit : Infinity
 }
 
 function exitAfter(read: () => Promise<void>): Environment['exit'] {

@@ -35,6 +35,12 @@ export default definePlugin({
             ['', ledger.drifted],
           ]),
           ...metric('settlements_waiting', 'gauge', 'Settlements that wait for the store.', [['', ledger.waiting]]),
+          ...metric(
+            'unrecorded_age_seconds',
+            'gauge',
+            'Time since the oldest exchange ended that waits to be recorded.',
+            [['', ledger.background.unrecordedMs / 1000]],
+          ),
           ...metric('backlog_bytes', 'gauge', 'Ended exchanges that wait to be recorded.', [
             ['', ledger.background.state.backlogBytes],
           ]),

@@ -9,6 +9,7 @@ export function testEnvironment(env: Environment['env'] = process.env, more: Par
   return {
     env,
     memoryBytes: totalmem(),
+    openFiles: () => Infinity,
     log: createLog(scrubber, 'silent', process.stdout),
     scrubber,
     now: Date.now,

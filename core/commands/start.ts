@@ -4,7 +4,7 @@ import { simulatedNames } from '../config/upstreams.ts'
 import { Gateway } from '../gateway.ts'
 import type { Config } from '../config/config.ts'
 import { NANO } from '../money/credits.ts'
-import { budgetOf, connectionsMax } from '../exchange/memory.ts'
+import { budgetOf, connectionsMax, whyFewerConnections } from '../exchange/memory.ts'
 import { loadOrExit } from './shared.ts'
 import { isWorker, work, Workers } from './workers.ts'
 import type { Environment } from '../lib/environment.ts'
@@ -71,8 +71,10 @@ async function greet(environment: Environment, gateway: Running): Promise<void> 
   environment.print(`  store:     ${gateway.store.description}`)
   environment.print(`  records:   ${gateway.records.description}`)
   environment.print(`  key types: ${types}`)
-  const most = connectionsMax(config.limits.connections)
-  const few = most < config.limits.connections ? ` (the heap has no room for ${count(config.limits.connections)})` : ''
+  const { connections } = config.limits
+  const most = connectionsMax(connections, environment.openFiles())
+  const why = whyFewerConnections(connections, environment.openFiles())
+  const few = why === undefined ? '' : ` (${why} ${count(connections)})`
   const memory = Math.floor(budgetOf(config.limits.memoryBytes, config.workers, environment.memoryBytes) / 2 ** 20)
   environment.print(
     `  limits:    ${count(most)} connections${few}; ${count(memory)} MiB for requests and replies${config.workers > 1 ? '; in each worker' : ''}`,

@@ -264,6 +264,7 @@ export interface LedgerConfig {
   readonly archiveEveryMs: number
   /** Bytes of the store for ended exchanges that cannot be recorded. */
   readonly backlogBytes: number
+  readonly unrecordedMs: number
   readonly historyMs: number
   /** For how long the sums of days are kept by key, in milliseconds. */
   readonly dayHistoryMs: number

@@ -73,6 +73,7 @@ export class Resolver {
         reapEveryMs: duration(raw.ledger.reapEvery),
         archiveEveryMs: duration(raw.ledger.archiveEvery),
         backlogBytes: size(raw.ledger.backlog),
+        unrecordedMs: duration(raw.ledger.unrecorded),
         historyMs: duration(raw.ledger.history),
         dayHistoryMs: this.#dayHistory(raw.ledger.dayHistory),
         retriesMs: duration(raw.ledger.retries),

@@ -126,6 +126,12 @@ export const SCHEMA = {
         description:
           'Memory of the store for ended exchanges that cannot be recorded; beyond it, new requests are refused.',
       },
+      unrecorded: {
+        ...DURATION,
+        default: '1h',
+        description:
+          'How long an ended exchange may wait to be recorded; beyond it, new requests are refused. What waits is lost if the store and the gateway die together.',
+      },
       history: {
         ...AGE,
         default: '400d',
@@ -180,7 +186,7 @@ export const SCHEMA = {
         minimum: 1,
         default: 10000,
         description:
-          'Maximum open client connections; fewer if the heap has no room for 32 KiB each in a quarter of its size.',
+          'Maximum open client connections; fewer if the heap has no room for 32 KiB each in a quarter of its size, or if the process may not have two open files for each (`ulimit -n`).',
       },
       url: { ...SIZE, default: '8KiB', description: 'Maximum size of a request URL.' },
       headers: {

@@ -11,7 +11,7 @@ import { connectionsMax } from './memory.ts'
 
 /** Limits on connections. */
 export interface ConnectionLimits {
-  /** Most open connections, if the heap has room for them. */
+  /** Most open connections, if the process has memory and file descriptors for them. */
   readonly connections: number
   /** Most idle connections of one address. */
   readonly idlePerAddress: number
@@ -125,6 +125,7 @@ class Idle {
 /** All connections of clients. */
 export class ClientConnections {
   readonly #limits: () => ConnectionLimits
+  readonly #openFiles: number
   readonly #all = new Map<Socket, ClientConnection>()
   /** By address. Those of trusted proxies are under undefined. */
   readonly #idle = new Map<string | undefined, Idle>()
@@ -133,9 +134,13 @@ export class ClientConnections {
   refused = 0
   closed = 0
 
-  /** @param limits the limits in force */
-  constructor(limits: () => ConnectionLimits) {
+  /**
+   * @param limits the limits in force
+   * @param openFiles most file descriptors of the process
+   */
+  constructor(limits: () => ConnectionLimits, openFiles: number) {
     this.#limits = limits
+    this.#openFiles = openFiles
   }
 
   /**
@@ -146,7 +151,7 @@ export class ClientConnections {
     const { connections } = this.#limits()
     const remote = socket.remoteAddress ?? ''
     const connection = new ClientConnection(socket, remote, this.#groupOf(remote))
-    if (this.#all.size >= connectionsMax(connections)) {
+    if (this.#all.size >= connectionsMax(connections, this.#openFiles)) {
       const oldest = this.#longestIdle()
       if (!oldest) {
         this.refused++

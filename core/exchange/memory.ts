@@ -35,9 +35,29 @@ const FOR_CONNECTIONS = 1 / 4
 const CONNECTION_BYTES = 32 * 1024
 const CONNECTIONS_BY_HEAP = Math.floor((getHeapStatistics().heap_size_limit * FOR_CONNECTIONS) / CONNECTION_BYTES)
 
-/** The most connections of clients: as many as the file allows and the heap has room for. */
-export function connectionsMax(configured: number): number {
-  return Math.min(configured, CONNECTIONS_BY_HEAP)
+/** File descriptors of each connection: its own, and one to an upstream. */
+const DESCRIPTORS = 2
+/** File descriptors that remain for the store, the database, the outbox and the log. */
+const OTHER_DESCRIPTORS = 64
+
+/**
+ * Returns the most connections of clients: as many as the file allows, the heap has room for, and the process has file
+ * descriptors for.
+ * @param openFiles most file descriptors of the process
+ */
+export function connectionsMax(configured: number, openFiles: number): number {
+  return Math.min(configured, CONNECTIONS_BY_HEAP, connectionsByFiles(openFiles))
+}
+
+/** Returns why there may be fewer connections than the file allows. Undefined if there may not. */
+export function whyFewerConnections(configured: number, openFiles: number): string | undefined {
+  const most = connectionsMax(configured, openFiles)
+  if (most === configured) return undefined
+  return most === CONNECTIONS_BY_HEAP ? 'the heap has no room for' : `${openFiles} open files are too few for`
+}
+
+function connectionsByFiles(openFiles: number): number {
+  return Math.max(1, Math.floor((openFiles - OTHER_DESCRIPTORS) / DESCRIPTORS))
 }
 
 /** The error if there is too little memory at the moment. */

@@ -49,6 +49,8 @@ export class Archiver {
   /** The generation of the store that the round belongs to. */
   #generation = 0
   #failures = 0
+  /** When the oldest entry ended that was read and is not recorded, in milliseconds of the store's clock; 0 if none. */
+  oldestMs = 0
   /** Whether a newer version of Tollgate records. */
   outdated = false
 
@@ -97,6 +99,7 @@ export class Archiver {
       return
     }
     this.#next = end % SHARDS
+    this.oldestMs = 0
     if (this.#failures > 0) {
       await this.#continuity.meta.share({ backlogBytes: 0 })
       this.#failures = 0
@@ -175,6 +178,7 @@ export class Archiver {
         const entries = await readStream(this.#scripts, shard, { count: PER_SHARD })
         if (entries.length === 0) return
         if (entries.length === PER_SHARD) again.push(shard)
+        this.oldestMs = Math.min(this.oldestMs || Infinity, entries[0]?.position.ms ?? Infinity)
         pages.push({ shard, entries })
         count += entries.length
         if (count >= PER_TRANSACTION) await recordRead()

@@ -37,7 +37,7 @@ const REAPED_AT_ONCE = 32
 export class Background {
   readonly archiver: Archiver
   /** What the processes share. */
-  state: SharedState = { recordedUntil: 0, backlogBytes: 0 }
+  state: SharedState = { recordedUntil: 0, backlogBytes: 0, oldestMs: 0 }
   readonly #scripts: Scripts
   readonly #records: Records
   readonly #continuity: Continuity
@@ -71,6 +71,17 @@ export class Background {
     this.#log = log
     this.#duty = new Duty(scripts, scripts.keys.shared('lease'), newId(), DUTY_MS)
     this.archiver = new Archiver(scripts, records, continuity, log)
+  }
+
+  /** Milliseconds since the oldest exchange ended that waits to be recorded, to about a second; 0 if none waits. */
+  get unrecordedMs(): number {
+    const { oldestMs } = this.state
+    return oldestMs === 0 ? 0 : Math.max(0, this.#continuity.now() - oldestMs)
+  }
+
+  /** Whether more waits to be recorded than the file allows. */
+  get isBehind(): boolean {
+    return this.state.backlogBytes > this.#config.backlogBytes || this.unrecordedMs > this.#config.unrecordedMs
   }
 
   /** Whether this process does the work. */
@@ -260,6 +271,7 @@ export class Background {
     // In a rolling upgrade, a process of the new version does the work.
     if (this.archiver.outdated && this.#leading) await this.#duty.release()
     const leads = !this.archiver.outdated && (await this.#duty.take())
+    if (leads) await this.#continuity.meta.share({ oldestMs: this.archiver.oldestMs })
     // Nothing is recorded before it is known what the records must have.
     this.state = await this.#continuity.state()
     this.#leading = leads

@@ -202,8 +202,8 @@ export class Continuity {
 
   /** Reads what the processes share, and compares the servers with the known ones. */
   async state(): Promise<SharedState> {
-    const names = ['records', 'store', 'generation', 'recordedUntil', 'backlog', 'fallen', 'commit']
-    const [owner, id, generation, until, backlog, fallen, commit] = await this.meta.get(...names)
+    const names = ['records', 'store', 'generation', 'recordedUntil', 'backlog', 'oldest', 'fallen', 'commit']
+    const [owner, id, generation, until, backlog, oldest, fallen, commit] = await this.meta.get(...names)
     this.#records.lineage.expect(commitFrom(commit))
     // Another store may be used with the records, although nothing is recorded that would tell.
     if ((id ?? undefined) !== this.#id || fallen || ++this.#looks % DOUBT_EVERY === 0) this.#doubted = true
@@ -212,7 +212,7 @@ export class Continuity {
     if (changed) this.#open = false
     // A proxy may keep the connection while the server behind it is another one.
     this.recheck()
-    return { recordedUntil: Number(until ?? 0), backlogBytes: Number(backlog ?? 0) }
+    return { recordedUntil: Number(until ?? 0), backlogBytes: Number(backlog ?? 0), oldestMs: Number(oldest ?? 0) }
   }
 
   async #check(mayRebuild: boolean): Promise<void> {

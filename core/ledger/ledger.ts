@@ -151,8 +151,7 @@ export class Ledger extends Accounts {
       await sleep(this.continuity.restoringMs)
       return this.hold(request)
     }
-    if (this.background.state.backlogBytes > this.#config.backlogBytes)
-      throw unavailable(new Error('too much waits to be recorded'))
+    if (this.background.isBehind) throw unavailable(new Error('too much waits to be recorded'))
     this.background.noteHold(account)
     const bucket = this.#buckets.choose(account, this.continuity.now())
     let answer: readonly string[]

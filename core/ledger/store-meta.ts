@@ -8,6 +8,8 @@ export interface SharedState {
   readonly recordedUntil: number
   /** Bytes of ended exchanges that wait to be recorded. */
   readonly backlogBytes: number
+  /** When the oldest of them ended, in milliseconds of the store's clock; 0 if none waits. */
+  readonly oldestMs: number
 }
 
 /** The id of a store whose records are used with another one. */
@@ -52,10 +54,11 @@ export class StoreMeta {
   }
 
   /** Shares how far the store is recorded. @throws GatewayError unavailable */
-  share({ recordedUntil, backlogBytes }: Partial<SharedState>): Promise<void> {
+  share({ recordedUntil, backlogBytes, oldestMs }: Partial<SharedState>): Promise<void> {
     return this.set({
       ...(recordedUntil !== undefined && { recordedUntil: String(recordedUntil) }),
       ...(backlogBytes !== undefined && { backlog: String(backlogBytes) }),
+      ...(oldestMs !== undefined && { oldest: String(oldestMs) }),
     })
   }
 

@@ -6,6 +6,8 @@ export interface Environment {
   readonly env: Readonly<Record<string, string | undefined>>
   /** Bytes of memory that the process may use: those of the machine, or of its container if these are fewer. */
   readonly memoryBytes: number
+  /** Returns the most file descriptors that the process may have; Infinity if unknown. */
+  readonly openFiles: () => number
   readonly log: Log
   readonly scrubber: Scrubber
   /** Milliseconds since the epoch. */

@@ -41,6 +41,8 @@ export interface ServerOptions {
   readonly log: Log
   /** Memory for the requests and replies of this process. */
   readonly memory: Shares
+  /** Most file descriptors of the process. */
+  readonly openFiles: number
   /** Returns whether the headers contain a key that was valid at its last look-up. */
   recognises(headers: IncomingHttpHeaders): boolean
 }
@@ -74,7 +76,7 @@ export class GatewayServer {
     this.#options = options
     this.#resources = { now: options.now, memory: options.memory, places: new Shares(0), discardedBodies: 0 }
     this.#anonymous = new PerMinute(options.now)
-    this.#connections = new ClientConnections(() => options.current().config.limits)
+    this.#connections = new ClientConnections(() => options.current().config.limits, options.openFiles)
     const { limits } = options.current().config
     this.#server = createServer({
       maxHeaderSize: limits.headersBytes + limits.urlBytes,
@@ -177,7 +179,10 @@ export class GatewayServer {
     connection.arrived = () => req.complete
     res.on('close', () => this.#connections.replied(connection))
     const generation = this.#options.current()
-    this.#resources.places.total = Math.max(PLACES_MIN, connectionsMax(generation.config.limits.connections))
+    this.#resources.places.total = Math.max(
+      PLACES_MIN,
+      connectionsMax(generation.config.limits.connections, this.#options.openFiles),
+    )
     const setup = { id: this.#options.newId(), limits: generation.config.limits, connection }
     const x = new HttpExchange(req, res, setup, this.#resources)
     if (this.#draining) res.setHeader('connection', 'close')

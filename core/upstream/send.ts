@@ -9,7 +9,7 @@ import type { IncomingHttpHeaders } from 'node:http'
 import { createProxyServer } from 'http-proxy-3'
 import type { Dispatcher } from 'undici'
 import { deadline, type Deadline } from '../lib/deadline.ts'
-import { GatewayError } from '../errors.ts'
+import { GatewayError, soonMs } from '../errors.ts'
 import type { UpstreamTimeouts } from '../config/config.ts'
 import { type ConnectionInUse, Connections, type ConnectionTimes, type Peer } from './connections.ts'
 import { UpstreamBody } from './reply-body.ts'
@@ -237,6 +237,7 @@ class UpstreamRequest implements Dispatcher.DispatchHandler {
 
   failed(error: Error & { code?: string }): void {
     const { wire } = this.#connection
+    if (isOwnFault(error)) return this.#fail(new GatewayError('unavailable', { cause: error, retryAfterMs: soonMs() }))
     const code = error.code === 'UND_ERR_CONNECT_TIMEOUT' ? 'upstream_timeout' : 'upstream_failed'
     if (!wire.flushed)
       return this.#fail(wire.reused ? new StaleConnection(false, error) : new Unsent(code, { cause: error }))
@@ -283,6 +284,14 @@ class UpstreamRequest implements Dispatcher.DispatchHandler {
  * the request.
  */
 const SOON_MAX_MS = 1000
+
+/** Failures to connect that are the gateway's own: it has no more file descriptors, ports or memory. */
+const OWN_FAULTS: ReadonlySet<unknown> = new Set(['EMFILE', 'ENFILE', 'ENOBUFS', 'ENOMEM', 'EADDRNOTAVAIL'])
+
+/** Whether a connection failed by the gateway's own fault. Several addresses of one name may have been tried. */
+function isOwnFault(error: Error & { readonly code?: string }): boolean {
+  return OWN_FAULTS.has(error.code) || (error instanceof AggregateError && error.errors.some(isOwnFault))
+}
 
 /** The request was not sent completely, so no upstream can have understood it. */
 export class Unsent extends GatewayError {}

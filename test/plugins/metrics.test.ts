@@ -7,7 +7,7 @@ import { at, CHAT, hostWith } from './facts.ts'
 
 const TOKEN = 'a-token-of-16-chars'
 const host = hostWith({
-  ledger: { background: { state: { backlogBytes: 0 } }, drifted: 1, waiting: 2, live: 3 },
+  ledger: { background: { state: { backlogBytes: 0 }, unrecordedMs: 1500 }, drifted: 1, waiting: 2, live: 3 },
   meter: {
     quarantined: 4,
     doubtAlarms: 5,
@@ -26,7 +26,13 @@ t.test('the metrics require the token', async t => {
   t.match((await drive(metrics, { options, exchange: at_('Bearer wrong'), host })).thrown, { code: 'invalid_key' })
   const { status, body } = (await drive(metrics, { options, exchange: at_(`Bearer ${TOKEN}`), host })).given as Reply
   t.equal(status, 200)
-  for (const line of ['ledger_drifted_accounts 1', 'settlements_waiting 2', 'holds 3', 'below_cost_total 7'])
+  for (const line of [
+    'ledger_drifted_accounts 1',
+    'settlements_waiting 2',
+    'holds 3',
+    'unrecorded_age_seconds 1.5',
+    'below_cost_total 7',
+  ])
     t.match(String(body), `\ntollgate_${line}\n`)
   await t.rejects(drive(metrics, { options: { token: 'short' }, host }))
 })

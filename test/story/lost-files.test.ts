@@ -1,11 +1,12 @@
 import { copyFileSync, existsSync, renameSync, rmSync } from 'node:fs'
-import { join } from 'node:path'
+import { dirname, join } from 'node:path'
 import t from 'tap'
 import { findServer } from '../../core/store/managed.ts'
 import { startGateway, until, upstreamEnv } from '../gateway.ts'
 import { Place } from '../process.ts'
 import { ownPrefix, RealRedis } from '../redis.ts'
 import { json, ScriptedUpstream } from '../upstream.ts'
+import type { Edit } from '../gateway-file.ts'
 
 /** The file of the records, or the store, vanishes under a gateway. */
 
@@ -72,5 +73,25 @@ t.test(
       t.equal(status, 503)
       t.ok(headers.has('retry-after'))
     }
+  },
+)
+
+t.test(
+  'new requests are refused when an ended exchange has waited too long to be recorded, and served when it is recorded',
+  { skip: onPostgres },
+  async t => {
+    const edit: Edit = file => file.set('ledger.unrecorded', '1s')
+    const g = await startGateway(t, { upstream: await answering(t), edit })
+    const { background } = g.gateway.ledger
+    const key = await g.key('famC')
+    const ask = async (): Promise<number> => (await g.call('/v1/chat/completions', { key, body: BODY })).status
+    const file = join(dirname(g.file), 'data', 'records.sqlite')
+    renameSync(file, `${file}.moved`)
+    t.equal(await ask(), 200)
+    await until(async () => (await ask()) === 503)
+    t.ok(background.unrecordedMs > 1000)
+    renameSync(`${file}.moved`, file)
+    await until(async () => (await ask()) === 200)
+    await until(() => background.unrecordedMs === 0)
   },
 )
