@@ -65,9 +65,14 @@ operations['replay'] = { 5, 7, function(k, a)
   if not balance then return 'unknown' end
   local outcome = redis.call('HGET', KEYS[k + 3], ARGV[a + 1])
   local number, reaped = tonumber(ARGV[a + 2]), ARGV[a + 4] == 'R'
-  if outcome and string.sub(outcome, 1, 1) == 'F' then return 'known' end
-  -- An exchange may be reaped more than once.
-  if outcome and reaped and (tonumber(string.match(outcome, ':(%d+)$')) or number) >= number then return 'known' end
+  local known = outcome and (string.sub(outcome, 1, 1) == 'F' or
+    -- An exchange may be reaped more than once.
+    (reaped and (tonumber(string.match(outcome, ':(%d+)$')) or number) >= number))
+  if known then
+    -- The records have counted it with a later number.
+    if ordinal < number then redis.call('HSET', KEYS[k], 'sq', whole(number)) end
+    return 'known'
+  end
   if ordinal >= number and ARGV[a + 6] ~= '1' then return 'known' end
   if number <= tonumber(redis.call('HGET', KEYS[k], 'fr') or '0') then return 'known' end
   local before = outcome and chargeIn(outcome) or tonumber(ARGV[a + 5])

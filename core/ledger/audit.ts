@@ -3,7 +3,7 @@
  * a number in its account, so it is known exactly which entries each side has counted.
  */
 import { sideBySide } from '../lib/side-by-side.ts'
-import { type Balance, type HistoryEntry, isFinal } from '../records/entry.ts'
+import { type Balance, chargesAdded, type HistoryEntry } from '../records/entry.ts'
 import type { RecordedKey } from '../records/key-records.ts'
 import { chargeParts, recomputed } from './entries.ts'
 import { type Opinion, Opinions } from './opinions.ts'
@@ -143,11 +143,7 @@ class AccountAudit {
     // Exactly the entries that the store had counted when its sums were read, and the records had not.
     const counted = fresh.filter(({ ordinal }) => ordinal <= before.ordinal)
     const later = counted.filter(({ ordinal }) => ordinal > key.ordinal)
-    const again = await this.#again(counted.filter(({ ordinal }) => ordinal <= key.ordinal))
-    const charged = [...later, ...again].reduce(
-      (sum, { charge, before: earlier }) => sum + charge - earlier,
-      key.settled,
-    )
+    const charged = key.settled + (await this.#waiting(counted, key))
     expect('settled = the sum of the recorded and the waiting entries', before.settled, charged)
     expect('the number of entries', BigInt(before.ordinal), BigInt(key.ordinal + later.length))
     const granted = grants.filter(({ n }) => n <= before.grants).reduce((sum, { amount }) => sum + amount, 0n)
@@ -167,16 +163,13 @@ class AccountAudit {
   }
 
   /**
-   * Returns the waiting entries that are not recorded although others with their numbers are: a server that took over
-   * has counted them in the place of those that it lost.
+   * Returns what entries that wait add to the charges that were recorded when the key was read. They may be recorded
+   * already, and a server that took over may have counted them in the place of those that it lost.
    */
-  async #again(entries: readonly StreamEntry[]): Promise<StreamEntry[]> {
-    const found: StreamEntry[] = []
-    for (const entry of entries) {
-      const known = await stored(this.#ledger.records.history.entry(entry.id))
-      if (!known || (!isFinal(known.kind) && isFinal(entry.kind))) found.push(entry)
-    }
-    return found
+  async #waiting(entries: readonly StreamEntry[], { ordinal }: RecordedKey): Promise<bigint> {
+    const recorded = await stored(this.#ledger.records.history.withIds(entries.map(({ id }) => id)))
+    for (const [id, entry] of recorded) if (entry.ordinal > ordinal) recorded.delete(id)
+    return chargesAdded(entries, recorded)
   }
 
   /** Whether entries were recorded since a key was read. */

@@ -1,16 +1,16 @@
 /**
- * Records again what the store still knows, after the database fell back: keys, grants, and the sums of charges. Entries
- * that still wait in the store are recorded as always.
+ * Records again what the store still knows, after the database fell back: keys, grants, the entries that still wait in the
+ * store, and the sums of all others.
  */
 import { sideBySide } from '../lib/side-by-side.ts'
-import type { EndedEntry } from '../records/entry.ts'
+import { chargesAdded, type EndedEntry } from '../records/entry.ts'
 import { type KeyInStore, type RecoveredKeys, recoverKeys } from '../records/recovered-keys.ts'
 import type { RecordedKey } from '../records/key-records.ts'
 import type { Records } from '../records/records.ts'
 import { namesIn } from './scan.ts'
 import { type Scripts, stored } from './scripts.ts'
 import { OF_QUOTAS } from './store-keys.ts'
-import { unrecorded } from './stream.ts'
+import { type StreamEntry, unrecorded } from './stream.ts'
 
 /** Accounts that are compared at the same time. */
 const SIDE_BY_SIDE = 32
@@ -58,43 +58,50 @@ export async function recoverRecords(
     }
     const behind = accounts.filter(({ id, ordinal }) => ordinal > (recorded.get(id)?.ordinal ?? 0))
     await sideBySide(behind, SIDE_BY_SIDE, async account => {
-      const entry = await lostOf(scripts, account, recorded.get(account.id), host)
-      if (!entry) return
-      await stored(records.recorder.record([entry], new Map()))
-      done.exchanges += entry.ordinal - (recorded.get(account.id)?.ordinal ?? 0)
+      const key = recorded.get(account.id)
+      const waiting = await waitingOf(scripts, account)
+      const added = chargesAdded(waiting, await stored(records.history.withIds(waiting.map(({ id }) => id))))
+      const lost = lostOf(account, key, { waiting, added }, host)
+      // An archiver that has recorded them before the database fell back may delete those that wait at any moment.
+      await stored(records.recorder.record(lost ? [...waiting, lost.entry] : waiting, new Map()))
+      if (!lost) return
+      done.exchanges += lost.count
       done.accounts++
-      done.charges += entry.charge
+      done.charges += lost.entry.charge
     })
   }
   return done
 }
 
+/** Returns the entries that the account has counted, and that still wait in the store to be recorded. */
+async function waitingOf(scripts: Scripts, { id, ordinal }: InStore): Promise<readonly StreamEntry[]> {
+  const entries = await unrecorded(scripts, id)
+  return entries.filter(entry => entry.ordinal <= ordinal)
+}
+
 /** Returns one entry for all exchanges of an account that are neither recorded nor in the store any more. */
-async function lostOf(
-  scripts: Scripts,
+function lostOf(
   { id: account, settled, ordinal, balance }: InStore,
-  key: Pick<RecordedKey, 'ordinal' | 'settled'> | undefined,
+  known: Pick<RecordedKey, 'ordinal' | 'settled'> = { ordinal: 0, settled: 0n },
+  { waiting, added }: { readonly waiting: readonly StreamEntry[]; readonly added: bigint },
   { at, newId }: { readonly at: number; readonly newId: () => string },
-): Promise<EndedEntry | undefined> {
-  const known = key ?? { ordinal: 0, settled: 0n }
-  const waiting = (await unrecorded(scripts, account)).filter(
-    entry => entry.ordinal > known.ordinal && entry.ordinal <= ordinal,
-  )
-  const lost = ordinal - known.ordinal - waiting.length
-  if (lost <= 0) return undefined
-  const charge = settled - waiting.reduce((sum, entry) => sum + entry.charge - entry.before, known.settled)
-  return {
+): { readonly entry: EndedEntry; readonly count: number } | undefined {
+  const count = ordinal - known.ordinal - waiting.filter(entry => entry.ordinal > known.ordinal).length
+  if (count <= 0) return undefined
+  const charge = settled - known.settled - added
+  const entry: EndedEntry = {
     id: newId(),
     account,
-    ordinal: known.ordinal + lost,
+    ordinal: known.ordinal + count,
     at,
     kind: charge < 0n ? 'credit' : 'settle',
     charge,
     balance,
     bucket: '0.0',
     waived: 0n,
-    notes: { endpoint: '', model: '', stream: false, status: 'ok', reason: `the database lost ${lost} entries` },
+    notes: { endpoint: '', model: '', stream: false, status: 'ok', reason: `the database lost ${count} entries` },
   }
+  return { entry, count }
 }
 
 async function readAccount({ redis, keys }: Scripts, id: string): Promise<InStore | undefined> {

@@ -144,6 +144,33 @@ export function isFinal(kind: EntryKind): boolean {
   return kind !== 'reaped'
 }
 
+/** Whether an entry takes the place of what is known of its exchange. The last word is never replaced. */
+export function replaces(
+  entry: Pick<HistoryEntry, 'kind' | 'ordinal'>,
+  known: Pick<HistoryEntry, 'kind' | 'ordinal'>,
+): boolean {
+  return !isFinal(known.kind) && (isFinal(entry.kind) || entry.ordinal > known.ordinal)
+}
+
+/**
+ * Returns what entries add to the sum of charges when they are recorded, in nano-credits.
+ * @param recorded the recorded entries of the same exchanges, by id
+ */
+export function chargesAdded(
+  entries: readonly HistoryEntry[],
+  recorded: ReadonlyMap<string, Pick<HistoryEntry, 'kind' | 'ordinal' | 'charge'>>,
+): bigint {
+  const last = new Map(recorded)
+  let sum = 0n
+  for (const entry of entries) {
+    const known = last.get(entry.id)
+    if (known && !replaces(entry, known)) continue
+    sum += entry.charge - (known?.charge ?? 0n)
+    last.set(entry.id, entry)
+  }
+  return sum
+}
+
 /** What an entry adds to the counters that customers see. A request that cost nothing is not counted. */
 export function counted({ kind, charge, notes }: Pick<HistoryEntry, 'kind' | 'charge' | 'notes'>): Count {
   const { usage } = notes

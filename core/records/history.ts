@@ -1,6 +1,6 @@
 /** Reads entries and sums of an account from the records. */
 import { bytesOfId, idFromBytes } from '../lib/ids.ts'
-import { bigintOf, type Database, type Row, type SqlValue } from './database.ts'
+import { bigintOf, type Database, type Row, type SqlValue, selectIn } from './database.ts'
 import type { Count, HistoryEntry, Summary } from './entry.ts'
 import { DAY_MS } from './entry.ts'
 import { boundOf } from './months.ts'
@@ -105,6 +105,16 @@ export class History {
     )
     const [entry] = await this.#read(rows)
     return entry && { ...entry, account: String(rows[0]?.['account']) }
+  }
+
+  /** Returns the recorded entries among some exchanges, by id. */
+  async withIds(ids: readonly string[]): Promise<Map<string, HistoryEntry>> {
+    const rows = await selectIn(
+      this.#database,
+      `SELECT ${ENTRY_COLUMNS} FROM exchanges WHERE id`,
+      [...new Set(ids)].map(bytesOfId),
+    )
+    return new Map((await this.#read(rows)).map(entry => [entry.id, entry]))
   }
 
   /**

@@ -1,0 +1,396 @@
+/** The steps of an exploration, and the rules that hold after each of them. */
+import { GatewayError } from '../../core/errors.ts'
+import { auditAccount } from '../../core/ledger/audit.ts'
+import { Hold, type HoldRequest } from '../../core/ledger/hold.ts'
+import { holdOperation, reapOperation, leaseOf, renewOperation } from '../../core/ledger/operations.ts'
+import { recoverRecords } from '../../core/ledger/records-recovery.ts'
+import type { Operation, Scripts } from '../../core/ledger/scripts.ts'
+import { type Settlement, settlementOf } from '../../core/ledger/settlement.ts'
+import { Settler } from '../../core/ledger/settler.ts'
+import { timedId } from '../../core/lib/ids.ts'
+import { StaleGeneration } from '../../core/records/recorder.ts'
+import type { Action, Fate, Fault, Request, Scope, State } from './state.ts'
+import type { World } from './world.ts'
+
+/** A rule that an exploration breaks on purpose, to see that it is found. */
+export type Mutation =
+  | 'trusts expired outcomes'
+  | 'records by place'
+  | 'trims first'
+  | 'replays nothing'
+  | 'replays by number'
+  | 'repeats nothing'
+  | 'restores no hold'
+
+const HOUR_MS = 3_600_000
+const LEASE_MS = 24 * HOUR_MS
+const LIMITS = { leaseMs: LEASE_MS, retriesMs: HOUR_MS, waivers: 1000, freeEntries: 1000 }
+const NOTES = { endpoint: '/x', model: 'm', type: 't', stream: true }
+/** Nano-credits that a request holds at first, and when it has grown, and what its customer has received then. */
+const [HELD, EXTENDED, RECEIVED] = [10n, 15n, 4]
+
+type Next = () => Fate
+
+/** The steps on one world. */
+export class Actions {
+  readonly #world: World
+  readonly #scope: Scope
+  readonly #mutation: Mutation | undefined
+  readonly #settler: Settler
+  /** The state that the running step changes, and the fate of its next message. */
+  #state = {} as State
+  #next: Next = () => 'arrives'
+
+  constructor(world: World, scope: Scope, mutation?: Mutation) {
+    this.#world = world
+    this.#scope = scope
+    this.#mutation = mutation
+    const view = {
+      isDoubtful: () => this.#state.doubtful,
+      now: () => Date.now() + (this.#state.faults.includes('hours pass') ? 4 * HOUR_MS : 0),
+      open: true,
+    }
+    const scripts = { keys: world.scripts.keys, run: (operation: Operation) => this.#send(operation) }
+    this.#settler = new Settler(scripts as Scripts, view, LIMITS, world.ledger)
+    const { ledger } = world
+    const run = ledger.scripts.run.bind(ledger.scripts)
+    ledger.scripts.run = async operation => {
+      if (operation.name !== 'replay') return run(operation)
+      if (mutation === 'replays nothing') return ['ok']
+      const args = mutation === 'replays by number' ? [...operation.args.slice(0, 6), ''] : operation.args
+      return run({ ...operation, args })
+    }
+  }
+
+  /** Returns the steps that are possible in a state. */
+  enabled(state: State): Action[] {
+    const view = this.#world.view(state.store)
+    const found: Action[] = []
+    const step = (name: string, run: () => Promise<void>, of: Partial<Action> = {}): void => {
+      const prepared = (draft: State, next: Next): Promise<void> => {
+        this.#state = draft
+        this.#next = next
+        return run()
+      }
+      found.push({ name, isFault: false, changesRecords: false, ...of, run: prepared })
+    }
+    const fault = (name: Fault, run: () => Promise<void> | void, of: Partial<Action> = {}): void => {
+      if (!this.#scope.allows(state, name)) return
+      const faulty = async (): Promise<void> => {
+        this.#state.faults.push(name)
+        await run()
+      }
+      step(name, faulty, { isFault: true, ...of })
+    }
+    state.requests.forEach(({ phase, floor, extended, settlement }, x) => {
+      const name = (verb: string): string => `${verb} ${x + 1}`
+      if (phase === 'new') step(name('hold'), () => this.#hold(x))
+      if (phase === 'in doubt') step(name('cancel'), () => this.#cancel(x))
+      if (phase === 'live') {
+        if (this.#scope.grows && !extended) step(name('extend'), () => this.#extend(x))
+        if (this.#scope.grows && floor === 0) step(name('renew'), () => this.#renew(x))
+        step(name('settle'), () => this.#settle(x))
+      }
+      if (settlement === 'waiting') step(name('send again'), () => this.#sendSettlement(x))
+      if (settlement === 'taken') fault('repeat', () => this.#repeat(x))
+      const lease = view.leases[x]
+      if (lease === 'live' && (phase === 'live' || phase === 'in doubt')) fault('pause', () => this.#expire(x))
+      if (lease === 'live' && phase !== 'live' && phase !== 'in doubt') step(name('expire'), () => this.#expire(x))
+      if (lease === 'over') step(name('reap'), () => this.#reap(x))
+    })
+    state.late.forEach((operation, at) => step(`late ${operation.name}`, () => this.#deliver(at)))
+    const isRunning = state.requests.some(({ phase }) => phase === 'live' || phase === 'in doubt')
+    if (isRunning || state.requests.some(({ settlement }) => settlement === 'taken')) fault('kill', () => this.#kill())
+    if (state.fallen === 'nothing') {
+      const changesRecords = true
+      if (view.entries.length > 0 && state.untrimmed.length === 0) {
+        step('record', () => this.#record(), { changesRecords })
+        fault('the database is away', () => this.#recordInVain())
+      }
+      fault('the store falls back', () => this.#storeFalls(state.savedStore))
+      fault('the store is emptied', () => this.#storeFalls(undefined))
+      fault('the records fall back', () => this.#recordsFall(), { changesRecords })
+      const mayBeOld = state.late.length === 0 && state.requests.every(({ phase }) => phase !== 'new')
+      if (mayBeOld && view.entries.length === 0 && state.untrimmed.length === 0)
+        fault('hours pass', () => this.#hoursPass(), { changesRecords })
+      if (this.#scope.allows(state, 'the store falls back') && state.savedStore !== state.store)
+        step('save the store', async () => void (this.#state.savedStore = state.store), { isFault: true })
+      if (this.#scope.allows(state, 'the records fall back') && state.savedRecords !== state.records)
+        step('save the records', async () => void (this.#state.savedRecords = state.records), { isFault: true })
+    } else step(`compare the ${state.fallen}`, () => this.#compare(), { changesRecords: true })
+    if (state.untrimmed.length > 0) {
+      step('trim', () => this.#trim())
+      fault('the archiver dies', () => void (this.#state.untrimmed = []))
+    }
+    return found
+  }
+
+  #request(x: number): Request {
+    return this.#state.requests[x] as Request
+  }
+
+  #holdRequest(x: number): HoldRequest {
+    const { account, ids } = this.#world
+    const { floor } = this.#request(x)
+    return {
+      account,
+      id: ids[x] ?? '',
+      amount: HELD,
+      least: HELD,
+      version: '1',
+      notes: NOTES,
+      floor: () => ({ charge: BigInt(floor), notes: {} }),
+    }
+  }
+
+  #live(x: number): Hold {
+    return new Hold(this.#holdRequest(x), this.#world.bucket, BigInt(this.#request(x).amount), 0n)
+  }
+
+  #settlement(x: number, charge: number): Settlement {
+    const { account, ids, bucket } = this.#world
+    const end = { charge: BigInt(charge), kind: charge === 0 ? 'void' : 'settle', notes: NOTES } as const
+    return { ...settlementOf({ account, id: ids[x] ?? '', bucket }, end, Date.now()), at: 0 }
+  }
+
+  /** Sends a message to the store. */
+  async #send(asked: Operation): Promise<readonly string[]> {
+    const fate = this.#next()
+    const trusts = this.#mutation === 'trusts expired outcomes' && asked.name === 'settle'
+    const args = trusts ? asked.args.map((arg, at) => (at === 6 && arg === '?' ? '' : arg)) : asked.args
+    const operation = { ...asked, args }
+    if (fate !== 'arrives') this.#state.faults.push(fate)
+    if (fate === 'is late') this.#state.late.push(operation)
+    const gone = new GatewayError('unavailable', { cause: new Error('the message is lost') })
+    if (fate === 'is lost' || fate === 'is late') throw gone
+    const answer = await this.#run(operation)
+    if (fate === 'is not answered') throw gone
+    return answer
+  }
+
+  #run(operation: Operation): Promise<readonly string[]> {
+    const { scripts } = this.#world
+    const answer = scripts.run(operation)
+    scripts.flush()
+    return answer
+  }
+
+  /** Whether something was answered: a store that lacks the account refuses it. */
+  async #try<T>(work: Promise<T>): Promise<T | undefined> {
+    try {
+      return await work
+    } catch (cause) {
+      if (cause instanceof GatewayError && cause.code === 'unavailable') return undefined
+      throw cause
+    }
+  }
+
+  async #hold(x: number): Promise<void> {
+    const { scripts, bucket } = this.#world
+    const operation = holdOperation(this.#holdRequest(x), bucket, { leaseMs: LEASE_MS, now: Date.now() }, scripts.keys)
+    const [kind, held] = (await this.#try(this.#send(operation))) ?? ['in doubt']
+    this.#request(x).phase = kind === 'held' ? 'live' : kind === 'in doubt' ? 'in doubt' : 'over'
+    this.#request(x).amount = Number(held ?? 0)
+  }
+
+  async #cancel(x: number): Promise<void> {
+    const cancelled = this.#settler.cancel(this.#settlement(x, 0)).then(() => true)
+    if (await this.#try(cancelled)) this.#request(x).phase = 'over'
+  }
+
+  async #extend(x: number): Promise<void> {
+    this.#request(x).extended = true
+    const [kind, held] = (await this.#try(this.#settler.extend(this.#live(x), EXTENDED))) ?? []
+    if (kind === 'held') this.#request(x).amount = Number(held)
+  }
+
+  async #renew(x: number): Promise<void> {
+    this.#request(x).floor = RECEIVED
+    const hold = this.#live(x)
+    const [kind] = (await this.#try(this.#send(renewOperation(hold, LEASE_MS, this.#world.scripts.keys)))) ?? []
+    if (kind === 'gone') await this.#try(this.#settler.restore(hold))
+  }
+
+  async #settle(x: number): Promise<void> {
+    this.#request(x).phase = 'ended'
+    await this.#sendSettlement(x)
+  }
+
+  async #sendSettlement(x: number): Promise<void> {
+    const sent = this.#settler.send(this.#settlement(x, this.#scope.charges[x] ?? 0)).then(() => true)
+    this.#request(x).settlement = (await this.#try(sent)) ? 'taken' : 'waiting'
+  }
+
+  async #repeat(x: number): Promise<void> {
+    await this.#try(this.#settler.send(this.#settlement(x, this.#scope.charges[x] ?? 0)))
+  }
+
+  async #expire(x: number): Promise<void> {
+    const { scripts, account, ids, bucket } = this.#world
+    const lease = leaseOf({ account, id: ids[x] ?? '' }, bucket)
+    await scripts.redis.zadd(scripts.keys.of(account).leases, 'XX', 1, lease)
+  }
+
+  async #reap(x: number): Promise<void> {
+    const { scripts, account, ids, bucket } = this.#world
+    await this.#try(this.#send(reapOperation(leaseOf({ account, id: ids[x] ?? '' }, bucket), scripts.keys)))
+  }
+
+  async #deliver(at: number): Promise<void> {
+    const [operation] = this.#state.late.splice(at, 1)
+    await this.#try(this.#run(operation as Operation))
+  }
+
+  /** The gateway dies. Another one reaps, records, and takes over what is on its disk. */
+  #kill(): void {
+    const { outcomes } = this.#world.view(this.#state.store)
+    const { final } = this.#world.recorded(this.#state.records)
+    this.#state.requests.forEach((request, x) => {
+      if (request.phase === 'live' || request.phase === 'in doubt') request.phase = 'dead'
+      if (request.settlement !== 'taken') return
+      request.settlement = 'done'
+      // The store had lost it before.
+      if (!final.has(x) && outcomes[x]?.startsWith('F') !== true) request.excused = true
+    })
+  }
+
+  async #record(): Promise<void> {
+    const { records } = this.#world.ledger
+    const entries = await this.#world.entries()
+    const named =
+      this.#mutation === 'records by place' ? entries.map(each => ({ ...each, id: timedId(each.at) })) : entries
+    await records.recorder.record(named, new Map(), await records.generation())
+    this.#state.untrimmed = this.#world.view(this.#state.store).entries.slice()
+  }
+
+  async #recordInVain(): Promise<void> {
+    if (this.#mutation === 'trims first') await this.#world.trim(this.#world.view(this.#state.store).entries)
+  }
+
+  async #trim(): Promise<void> {
+    await this.#world.trim(this.#state.untrimmed)
+    this.#state.untrimmed = []
+  }
+
+  /** Hours pass after everything was recorded: outcomes expire. */
+  async #hoursPass(): Promise<void> {
+    const { ledger } = this.#world
+    for (const content of ['savedStore', 'store'] as const) {
+      await this.#world.to(this.#state[content], this.#state.records)
+      await this.#world.forgetOutcomes()
+      this.#state[content] = await this.#world.saveStore()
+    }
+    await ledger.records.database.transaction(async sql => {
+      for (const table of ['exchanges', 'replaced'])
+        await sql.all(`UPDATE ${table} SET ended = ended - ?`, [4 * HOUR_MS])
+    })
+  }
+
+  /** The store loses what came after a content, or everything. What was on its way is lost with the connections. */
+  async #storeFalls(saved: number | undefined): Promise<void> {
+    const { final } = this.#world.recorded(this.#state.records)
+    if (saved === undefined) await this.#world.empty()
+    else await this.#world.to(saved, this.#state.records)
+    this.#state.requests.forEach((request, x) => {
+      if (request.settlement === 'done' && !final.has(x)) request.excused = true
+    })
+    this.#state.late = []
+    this.#state.fallen = saved === undefined ? 'empty store' : 'store'
+  }
+
+  async #recordsFall(): Promise<void> {
+    await this.#world.to(this.#state.store, this.#state.savedRecords)
+    this.#state.fallen = 'records'
+  }
+
+  /** Compares what fell back with the other side, and repeats what this side knows. */
+  async #compare(): Promise<void> {
+    const { ledger, account } = this.#world
+    const { records, restorer } = ledger
+    const { fallen } = this.#state
+    this.#state.fallen = 'nothing'
+    const before = await records.generation()
+    const read = await this.#world.entries()
+    await records.nextGeneration()
+    if (fallen === 'records') {
+      await recoverRecords(this.#world.scripts, records, { at: Date.now(), newId: () => timedId(Date.now()) })
+      return
+    }
+    const key = await records.keys.get(account)
+    if (!key) throw new Error('the records lack the key')
+    const hoursPassed = this.#state.faults.includes('hours pass')
+    await restorer.restore(key, fallen === 'empty store' ? undefined : hoursPassed ? Date.now() - HOUR_MS : 0)
+    this.#state.doubtful = true
+    await this.#mustBeStale(records.recorder.record(read, new Map(), before))
+    for (const [x, request] of this.#state.requests.entries()) {
+      if (request.settlement === 'taken') request.settlement = this.#mutation === 'repeats nothing' ? 'done' : 'waiting'
+      if (request.phase === 'live' && this.#mutation !== 'restores no hold') await this.#restoreHold(x)
+    }
+    const { holds } = this.#world.view(await this.#world.saveStore())
+    this.#state.requests.forEach(({ phase }, x) => {
+      if (phase === 'live' && !holds[x]) throw new Error(`request ${x + 1} runs without a hold`)
+    })
+  }
+
+  async #restoreHold(x: number): Promise<void> {
+    const next = this.#next
+    this.#next = () => 'arrives'
+    await this.#settler.restore(this.#live(x))
+    this.#next = next
+  }
+
+  async #mustBeStale(recording: Promise<void>): Promise<void> {
+    const cause = await recording.then(
+      () => undefined,
+      (thrown: unknown) => thrown,
+    )
+    if (!(cause instanceof StaleGeneration)) throw new Error('what was read before the loss was recorded after it')
+  }
+
+  /** Checks what is true in every state. @throws Error with the broken rule */
+  async check(state: State): Promise<void> {
+    if (state.fallen !== 'nothing') return
+    const { held, count, holds } = this.#world.view(state.store)
+    const all = Object.values(holds)
+    equal(
+      'held = the sum of all holds',
+      held,
+      all.reduce((sum, { amount }) => sum + amount, 0n),
+    )
+    equal('the number of holds', count, all.length)
+    await this.#world.to(state.store, state.records)
+    const findings = await auditAccount(this.#world.ledger, this.#world.account, 'sums')
+    if (findings.length > 0) throw new Error(findings.join('; '))
+  }
+
+  /** Checks what is true when everything has ended. @throws Error with the broken rule */
+  checkEnd(state: State): void {
+    const { held, settled, holds } = this.#world.view(state.store)
+    const recorded = this.#world.recorded(state.records)
+    equal('nothing is held in the end', held, 0n)
+    equal('no hold is left', Object.keys(holds).length, 0)
+    equal('everything is recorded', recorded.settled, settled)
+    if (state.requests.some(({ phase }) => phase === 'live' || phase === 'in doubt' || phase === 'new'))
+      throw new Error('a request cannot go on')
+    const sums = state.requests.reduce<readonly number[]>(
+      (all, request, x) => all.flatMap(sum => this.#owed(state, request, x).map(charge => sum + charge)),
+      [0],
+    )
+    if (!sums.includes(Number(settled)))
+      throw new Error(`${settled} was charged where one of ${sums.join(', ')} is owed`)
+  }
+
+  /** Returns what a request may have been charged. */
+  #owed({ faults }: State, { phase, settlement, floor, excused }: Request, x: number): readonly number[] {
+    const charge = this.#scope.charges[x] ?? 0
+    // Both sides have lost something.
+    const isLost = faults.includes('the records fall back') && faults.some(each => each.startsWith('the store'))
+    if (excused || isLost) return [0, floor, charge]
+    if (settlement !== 'none') return [charge]
+    return phase === 'dead' ? [0, floor] : [0]
+  }
+}
+
+function equal(rule: string, found: unknown, right: unknown): void {
+  if (String(found) !== String(right)) throw new Error(`${rule}: ${String(found)} is not ${String(right)}`)
+}
