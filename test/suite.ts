@@ -27,6 +27,7 @@ const ALONE = [
   'story/charges',
   'story/admin-crash',
   'ledger/simulation',
+  'explore/explorer',
   'story/memory',
   'story/large',
   'story/floods',

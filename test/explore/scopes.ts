@@ -1,5 +1,5 @@
 /** The scopes that are explored. docs/reliability.md has the table. */
-import { FAULTS, type Fault, Scope } from './state.ts'
+import { FAULTS, Scope } from './state.ts'
 
 const one = (most: number): Scope => new Scope(`one request, ${most} faults of any kind`, [7], FAULTS, { most })
 
@@ -8,8 +8,3 @@ export const SHORT: readonly Scope[] = [one(1)]
 
 /** The scopes of `npm run explore`. */
 export const LONG: readonly Scope[] = [one(3)]
-
-/** A scope in which a broken rule is found. */
-export function scopeOf(...faults: Fault[]): Scope {
-  return new Scope('a broken rule', [7], faults)
-}

@@ -194,7 +194,7 @@ export class World {
       this.#tables.map(table => {
         const statement = this.#raw.prepare(`SELECT * FROM ${table}`)
         statement.setReadBigInts(true)
-        return [table, statement.all() as Record<string, SQLInputValue>[]]
+        return [table, statement.all()]
       }),
     )
     const hex = (id: unknown): string => Buffer.from(id as Uint8Array).toString('hex')
@@ -225,9 +225,7 @@ export class World {
         for (const row of all) {
           const columns = Object.keys(row)
           const places = columns.map(() => '?').join(',')
-          this.#raw
-            .prepare(`INSERT INTO ${table} (${columns.join(',')}) VALUES (${places})`)
-            .run(...(Object.values(row) as SQLInputValue[]))
+          this.#raw.prepare(`INSERT INTO ${table} (${columns.join(',')}) VALUES (${places})`).run(...Object.values(row))
         }
       }
       this.#raw.exec('COMMIT')
