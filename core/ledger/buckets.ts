@@ -17,6 +17,9 @@ const SIZE = 64
 /** Prefix of the buckets of quotas. The records know nothing of them. */
 const QUOTA_BUCKET = '~'
 
+/** The bucket of entries that stand for several lost ones. The store never had them, and knows them by their numbers. */
+export const OF_SUMS = '0.0'
+
 /** Chooses the buckets of one process. */
 export class Buckets {
   /** By shard: the hour, and the number of exchanges in it. */

@@ -3,6 +3,7 @@
  * store, and the sums of all others.
  */
 import { sideBySide } from '../lib/side-by-side.ts'
+import { OF_SUMS } from './buckets.ts'
 import { chargesAdded, type EndedEntry } from '../records/entry.ts'
 import { type KeyInStore, type RecoveredKeys, recoverKeys } from '../records/recovered-keys.ts'
 import type { RecordedKey } from '../records/key-records.ts'
@@ -97,7 +98,7 @@ function lostOf(
     kind: charge < 0n ? 'credit' : 'settle',
     charge,
     balance,
-    bucket: '0.0',
+    bucket: OF_SUMS,
     waived: 0n,
     notes: { endpoint: '', model: '', stream: false, status: 'ok', reason: `the database lost ${count} entries` },
   }

@@ -2,6 +2,7 @@
  * Writes to the store what only the records know: keys, grants and exchanges that it never had, or that it lost. All of
  * it is applied by id and number, so repeating it changes nothing.
  */
+import { OF_SUMS } from './buckets.ts'
 import { leaseOf } from './operations.ts'
 import { type HistoryEntry, lastEnd } from '../records/entry.ts'
 import type { RecordedKey } from '../records/key-records.ts'
@@ -127,7 +128,7 @@ export class Restorer {
     rememberedMs: number,
     before: () => Promise<Before>,
   ): Promise<void> {
-    const isRecent = (entry: HistoryEntry): boolean => lastEnd(entry) >= rememberedMs
+    const isRecent = (entry: HistoryEntry): boolean => entry.bucket !== OF_SUMS && lastEnd(entry) >= rememberedMs
     // The store recognises older exchanges by their numbers only, so one must follow the other.
     const atOnce = entries.every(isRecent) ? REPLAYED_AT_ONCE : 1
     const earlier = entries.some(({ againMs }) => againMs !== undefined) ? await before() : undefined

@@ -373,7 +373,7 @@ export class Actions {
     if (state.requests.some(({ phase }) => phase === 'live' || phase === 'in doubt' || phase === 'new'))
       throw new Error('a request cannot go on')
     const sums = state.requests.reduce<readonly number[]>(
-      (all, request, x) => all.flatMap(sum => this.#owed(state, request, x).map(charge => sum + charge)),
+      (all, request, x) => all.flatMap(sum => this.#owed(request, x).map(charge => sum + charge)),
       [0],
     )
     if (!sums.includes(Number(settled)))
@@ -381,11 +381,9 @@ export class Actions {
   }
 
   /** Returns what a request may have been charged. */
-  #owed({ faults }: State, { phase, settlement, floor, excused }: Request, x: number): readonly number[] {
+  #owed({ phase, settlement, floor, excused }: Request, x: number): readonly number[] {
     const charge = this.#scope.charges[x] ?? 0
-    // Both sides have lost something.
-    const isLost = faults.includes('the records fall back') && faults.some(each => each.startsWith('the store'))
-    if (excused || isLost) return [0, floor, charge]
+    if (excused) return [0, floor, charge]
     if (settlement !== 'none') return [charge]
     return phase === 'dead' ? [0, floor] : [0]
   }

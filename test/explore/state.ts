@@ -21,6 +21,12 @@ export const FAULTS = [
 ] as const
 export type Fault = (typeof FAULTS)[number]
 
+/** The faults with which the store loses something, and those with which the records do. */
+const FALLS: readonly (readonly Fault[])[] = [
+  ['the store falls back', 'the store is emptied'],
+  ['the records fall back'],
+]
+
 /**
  * A request: not begun; asked for and not answered; running; ended with its charge; its gateway is dead; or over without a
  * charge.
@@ -85,7 +91,10 @@ export class Scope {
   }
 
   allows({ faults }: State, fault: Fault): boolean {
-    return faults.length < this.#most && this.#faults.includes(fault) && !faults.includes(fault)
+    // Nobody knows what both sides have lost.
+    const isFall = FALLS.some(falls => falls.includes(fault))
+    const bothFall = isFall && FALLS.every(falls => falls.some(each => each === fault || faults.includes(each)))
+    return faults.length < this.#most && this.#faults.includes(fault) && !faults.includes(fault) && !bothFall
   }
 }
 

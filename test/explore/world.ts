@@ -7,6 +7,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { DatabaseSync, type SQLInputValue } from 'node:sqlite'
 import type { Test } from 'tap'
+import { OF_SUMS } from '../../core/ledger/buckets.ts'
 import { Keys } from '../../core/ledger/keys.ts'
 import type { Ledger } from '../../core/ledger/ledger.ts'
 import { Scripts } from '../../core/ledger/scripts.ts'
@@ -115,7 +116,7 @@ export class World {
     const own = keys.of(this.account)
     const holds = this.ids.map(id => keys.hold(this.account, id))
     // Sums of lost entries have a bucket of their own.
-    const outcomes = [this.bucket, '0.0'].map(bucket => keys.outcomes(this.account, bucket))
+    const outcomes = [this.bucket, OF_SUMS].map(bucket => keys.outcomes(this.account, bucket))
     return [own.account, own.leases, own.stream, own.places, ...outcomes, ...holds]
   }
 
