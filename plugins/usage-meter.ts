@@ -34,7 +34,7 @@ type Metered = With<'runningHold'> & Known
 /** Holds the cost of a request before it is sent, and settles its actual cost afterwards. */
 export default definePlugin({
   name: 'usage-meter',
-  summary: 'Holds the likely cost before a request is sent. Settles the actual cost after its last byte.',
+  summary: 'Holds the likely cost before a request is sent. Settles the actual cost at its end.',
   on: 'inference',
   needs: ['key', 'secret', 'body', 'model', 'route', 'extras', 'tally'],
   gives: ['runningHold'],
@@ -94,7 +94,10 @@ export default definePlugin({
         return true
       },
       response(x, head) {
-        if (head.stream && !head.failure) host.ledger.begun(x.runningHold.holds)
+        if (head.stream && !head.failure) {
+          x.runningHold.isStreaming = true
+          host.ledger.begun(x.runningHold.holds)
+        }
         // A header tells the client about a lowered output limit.
         if (x.runningHold.isOutputLowered) head.reply['x-tollgate-output-limit'] = String(x.format.outputLimit(x.body))
       },
@@ -275,7 +278,11 @@ function holdRequest(
     terms,
     metering.heldCalls(x, terms, 1),
   )
-  const floor = (): ReturnType<HoldRequest['floor']> => floorOf(metering.delivered(x, charged), x.model.entry.priceName)
+  const floor = (): ReturnType<HoldRequest['floor']> =>
+    floorOf(
+      metering.delivered(x, charged, (x as Partial<Metered>).runningHold?.isStreaming === true),
+      x.model.entry.priceName,
+    )
   const { id, version, rotation } = x.key
   return {
     id: x.id,

@@ -92,6 +92,61 @@ t.test('hooks run down, then up, then settle once', async t => {
   t.pass('the old generation is closed when it has drained')
 })
 
+t.test('a stage decides once, after the events and before the last bytes, which wait for it', async t => {
+  const upstream = await ScriptedUpstream.start(t)
+  upstream.script = ({ json: { stream } }, res) => {
+    if (!stream) return json(res, REPLY)
+    res.writeHead(200, { 'content-type': 'text/event-stream' })
+    res.write(STREAM)
+    // The stream ends some time after its last event.
+    setTimeout(() => res.end(': bye\n\n'), 20)
+  }
+  const hooks = (returned: string): string => `{
+    event(_x, event) { if (event.reading.terminal || event.reading.usage) note('event') },
+    decide(x, outcome) { note('decide ' + outcome.kind); ${returned} },
+    settle(_x, outcome) { note('settle ' + outcome.kind) },
+  }`
+  ;(globalThis as any).decided = Promise.withResolvers()
+  for (const returned of ['return (globalThis as any).decided.promise', '']) {
+    const { g, notes } = await withProbe(t, upstream, hooks(returned))
+    for (const stream of [false, true]) {
+      const { promise, resolve } = ((globalThis as any).decided = Promise.withResolvers<void>())
+      const key = await g.key('famC')
+      let got = ''
+      const answer = g.call('/v1/chat/completions', { key, body: { ...BODY, stream } }).then(({ text }) => (got = text))
+      await until(() => notes.includes('decide relayed'))
+      if (returned !== '') t.equal(got, '')
+      resolve()
+      await answer
+      t.match(got, stream ? '[DONE]' : '"usage"')
+      await g.settled(key)
+      const events = notes.splice(0).join(', ')
+      t.match(events, /^(event, )+decide relayed, settle relayed$/)
+      void promise
+    }
+  }
+})
+
+t.test('no stage decides about a reply without usage, or one that broke off', async t => {
+  const upstream = await ScriptedUpstream.start(t)
+  upstream.script = ({ json: { stream } }, res) => {
+    if (!stream) return json(res, { choices: REPLY.choices })
+    res.writeHead(200, { 'content-type': 'text/event-stream' })
+    res.write('data: {"choices":[{"index":0,"delta":{"content":"x"}}]}\n\n', () => res.destroy())
+  }
+  const { g, notes } = await withProbe(
+    t,
+    upstream,
+    `{ decide(_x, outcome) { note('decide ' + outcome.kind) }, settle(_x, outcome) { note('settle ' + outcome.kind) } }`,
+  )
+  for (const stream of [false, true]) {
+    const key = await g.key('famC')
+    await g.call('/v1/chat/completions', { key, body: { ...BODY, stream } })
+    await g.settled(key)
+  }
+  t.same(notes, ['settle relayed', 'settle broken'])
+})
+
 t.test('a stage can reply itself; the stages below it do not run', async t => {
   const upstream = await ScriptedUpstream.start(t)
   const { g, notes } = await withProbe(
@@ -297,6 +352,13 @@ const misbehaviour: { does: string; hooks: string; status: number; logged?: RegE
     status: 200,
     logged: /^$|progress hook took more than 200 ms/,
   },
+  {
+    does: 'has a decide hook whose promise never resolves',
+    hooks: `decide: () => new Promise(() => {})`,
+    status: 200,
+    logged: /decide hook took more than 200 ms/,
+  },
+  { does: 'throws in decide', hooks: `decide() { throw new Error('secret detail') }`, status: 200 },
   { does: 'throws in event', hooks: `event() { throw new Error('secret detail') }`, status: 200 },
   { does: 'throws in settle', hooks: `settle() { throw new Error('secret detail') }`, status: 200 },
 ]

@@ -52,6 +52,8 @@ export class ReplyHooks {
   readonly #hooks: HookLists
   readonly #limit: number
   readonly log: Log
+  /** Set when the stages have decided, with what the last bytes wait for. */
+  #decided: { readonly wait: Promise<unknown> | undefined } | undefined
   /** How many stages the request has passed. */
   #passed = 0
   /** Headers of the reply that need no check: those that the gateway sets, and those that have passed. */
@@ -150,17 +152,19 @@ export class ReplyHooks {
     return () => this.#waits(watching, 'progress', stage => stage.progress?.(known(this.#x)))
   }
 
-  /** Runs the decide hooks. @returns what the last bytes of the reply must wait for */
+  /** Runs the decide hooks, unless they have run. @returns what the last bytes of the reply must wait for */
   decide(outcome: Outcome): Promise<unknown> | undefined {
+    if (this.#decided) return this.#decided.wait
     const waits = this.#waits(this.#hooks.decide, 'decide', stage => stage.decide?.(known(this.#x), outcome))
-    return waits && Promise.all(waits)
+    this.#decided = { wait: waits && Promise.all(waits) }
+    return this.#decided.wait
   }
 
   /** Runs a hook of some stages. @returns what to wait for, none of which rejects */
   #waits(
     stages: readonly PlacedStage[],
     hook: string,
-    run: (stage: Stage<Fact, Fact>) => Promise<void> | undefined | void,
+    run: (stage: Stage<Fact, Fact>) => Promise<void> | void,
   ): Promise<unknown>[] | undefined {
     let waiting: Promise<unknown>[] | undefined
     for (const placed of stages) {

@@ -81,11 +81,11 @@ export interface Stage<N extends Fact = never, G extends Fact = never> {
    */
   readonly events?: 'all' | 'signals'
   /**
-   * On the way up, before the last bytes of a complete reply go out whose usage is final. They wait for a promise for at
-   * most `limits.stage`. So what is decided here can be on its way before the client has its reply; `settle` runs after
-   * it, and also for replies without this hook.
+   * On the way up, once, before the last bytes of a complete reply whose usage is final. These bytes wait for a promise for
+   * at most `limits.stage`, so that what is decided here is on its way before the client has its reply. `settle` runs in any
+   * case.
    */
-  decide?(x: With<N | G>, outcome: Outcome): Promise<void> | undefined
+  decide?(x: With<N | G>, outcome: Outcome): Promise<void> | void
   /** After the last byte: runs once for each stage that the request passed, however the exchange ended. */
   settle?(x: With<N | G>, outcome: Outcome): Awaitable<void>
   /**

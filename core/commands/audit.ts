@@ -53,8 +53,14 @@ async function repair(
   config: Config,
   only: string | undefined,
 ): Promise<readonly Correction[]> {
-  const { corrections } = await recount(scripts, config.ledger.leaseMs, only === undefined ? {} : { only })
-  for (const { account, ...details } of corrections)
-    await stored(records.audit.add(auditEntry(environment, 'account.repair', account, details)))
+  const corrections: Correction[] = []
+  await recount(scripts, config.ledger.leaseMs, {
+    only,
+    corrected: async correction => {
+      const { account, ...details } = correction
+      corrections.push(correction)
+      await stored(records.audit.add(auditEntry(environment, 'account.repair', account, details)))
+    },
+  })
   return corrections
 }

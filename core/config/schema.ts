@@ -186,7 +186,7 @@ export const SCHEMA = {
         minimum: 1,
         default: 10000,
         description:
-          'Maximum open client connections; fewer if the heap has no room for 32 KiB each in a quarter of its size, or if the process may not have two open files for each (`ulimit -n`).',
+          'Maximum open client connections; fewer if the heap has no room for 32 KiB each in a quarter of its size, or if the process may not have 64 open files and two for each (`ulimit -n`).',
       },
       url: { ...SIZE, default: '8KiB', description: 'Maximum size of a request URL.' },
       headers: {

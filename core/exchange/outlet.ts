@@ -34,6 +34,8 @@ export class Outlet {
   #keptMax = 0
   #room: SharedBytes | undefined
   #over = false
+  /** Called before the last bytes go to a client. */
+  #decided: (() => Promise<void>) | undefined
   /** The reply has ended, and a client has all of it. */
   #taken = false
 
@@ -130,6 +132,7 @@ export class Outlet {
   async end(last: Buffer = NOTHING, decided?: () => Promise<void>): Promise<void> {
     this.#keep(last)
     this.#over = true
+    this.#decided = decided
     if (this.#replies.length === 1) await this.#replies[0]?.end(last, decided)
     else await Promise.all(this.#replies.map(reply => reply.end(last, decided)))
     this.#taken = this.#replies.length > 0
@@ -172,7 +175,7 @@ export class Outlet {
     const bytes = this.#kept?.all ?? NOTHING
     if (this.#over) {
       this.#taken = true
-      await reply.end(bytes)
+      await reply.end(bytes, this.#decided)
       // A client that left early may come again.
       if (reply.gone) this.#taken = false
       return

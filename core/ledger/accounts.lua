@@ -105,7 +105,7 @@ operations['recount'] = { 3, 4, function(k, a)
   local name, prefix = ARGV[a] .. ' ', ARGV[a + 1]
   local balance, reserved, count = sums(KEYS[k])
   if not balance then return 'unknown' end
-  local leased, held, holds, shares = {}, 0, 0, {}
+  local leased, held, holds, shares, changed = {}, 0, 0, {}, false
   local function add(text)
     local amount, _, bucket, _, placed = readHold(text)
     held, holds = held + amount, holds + 1
@@ -131,19 +131,23 @@ operations['recount'] = { 3, 4, function(k, a)
   local kind = redis.call('TYPE', KEYS[k + 2]).ok
   if kind == 'zset' then
     for _, id in ipairs(redis.call('ZRANGE', KEYS[k + 2], 0, -1)) do
-      if redis.call('EXISTS', prefix .. id) == 0 then leavePlace(KEYS[k], KEYS[k + 2], id) end
+      if redis.call('EXISTS', prefix .. id) == 0 then redis.call('ZREM', KEYS[k + 2], id) end
     end
   elseif kind == 'hash' then
     local all = redis.call('HGETALL', KEYS[k + 2])
     for index = 1, #all, 2 do
-      local rest = string.match(all[index + 1], '^%d+ %d+ %d+ ')
-      redis.call('HSET', KEYS[k + 2], all[index], rest .. whole(shares[all[index]] or 0))
+      local share = string.match(all[index + 1], '^%d+ %d+ %d+ ') .. whole(shares[all[index]] or 0)
+      changed = changed or share ~= all[index + 1]
+      redis.call('HSET', KEYS[k + 2], all[index], share)
     end
   end
-  if redis.call('HEXISTS', KEYS[k], 'ab') == 1 then
-    redis.call('HSET', KEYS[k], 'ab', kind == 'zset' and whole(redis.call('ZCARD', KEYS[k + 2])) or '0')
+  local abandoned = redis.call('HGET', KEYS[k], 'ab')
+  local places = kind == 'zset' and whole(redis.call('ZCARD', KEYS[k + 2])) or '0'
+  if abandoned and abandoned ~= places then
+    changed = true
+    redis.call('HSET', KEYS[k], 'ab', places)
   end
-  if held == reserved and holds == count then return 'same' end
+  if held == reserved and holds == count and not changed then return 'same' end
   redis.call('HSET', KEYS[k], 'bal', whole(balance + reserved - held), 'rsv', whole(held), 'n', whole(holds))
   return 'corrected ' .. whole(reserved) .. ' ' .. whole(held) .. ' ' .. whole(count) .. ' ' .. whole(holds)
 end }

@@ -99,7 +99,6 @@ export class Archiver {
       return
     }
     this.#next = end % SHARDS
-    this.oldestMs = 0
     if (this.#failures > 0) {
       await this.#continuity.meta.share({ backlogBytes: 0 })
       this.#failures = 0
@@ -192,6 +191,7 @@ export class Archiver {
     const positions = new Map(pages.map(page => [page.shard, lastOf(page)]))
     const all = pages.flatMap(({ entries }) => entries)
     await this.#records.recorder.record(all, positions, generation)
+    this.oldestMs = 0
     const { redis, keys } = this.#scripts
     await this.#expire(all)
     await Promise.all(

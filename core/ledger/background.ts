@@ -110,12 +110,13 @@ export class Background {
   /** Ends the work. What ended meanwhile is recorded if the database answers. */
   async stop(): Promise<void> {
     for (const timer of this.#timers) clearInterval(timer)
+    const hasLed = this.#leading
+    this.#leading = false
     await Promise.all(this.#work)
-    if (!this.#leading) {
+    if (!hasLed) {
       await this.archiver.pass().catch(() => {})
       return
     }
-    this.#leading = false
     await this.archiver.run().catch(() => {})
     await this.#duty.release().catch(() => {})
   }
@@ -213,23 +214,27 @@ export class Background {
   async #recount(): Promise<void> {
     const { generation, meta } = this.#continuity
     if (this.#recounted === generation) return
-    const [done] = await meta.get('recounted')
-    if (done !== String(generation)) {
-      await rewriteFiles(this.#scripts.redis).catch((cause: unknown) =>
-        this.#log.warn(
-          { err: cause },
-          'the store does not rewrite its append-only file (BGREWRITEAOF); if the file is torn, the next restart may bring back a hold that is over, which is corrected then',
-        ),
-      )
-      const goesOn = (): boolean => this.#leading && this.#continuity.generation === generation
-      const { accounts, corrections } = await recount(this.#scripts, this.#config.leaseMs, { goesOn })
-      if (!goesOn()) return
-      for (const correction of corrections)
-        this.#log.warn(correction, 'what an account had reserved did not agree with its holds; it is corrected')
-      this.#log.debug({ accounts }, 'compared what accounts have reserved with their holds')
-      await meta.set({ recounted: String(generation) })
-    }
+    // It is not tried again before the next restart: an audit finds what is left.
     this.#recounted = generation
+    const [done] = await meta.get('recounted')
+    if (done === String(generation)) return
+    await rewriteFiles(this.#scripts.redis).catch((cause: unknown) =>
+      this.#log.warn(
+        { err: cause },
+        'the store does not rewrite its append-only file (BGREWRITEAOF); if the file is torn, the next restart may bring back a hold that is over, which is corrected then',
+      ),
+    )
+    const goesOn = (): boolean => this.#leading && this.#continuity.generation === generation
+    await recount(this.#scripts, this.#config.leaseMs, {
+      goesOn,
+      corrected: correction =>
+        this.#log.warn(correction, 'what an account had reserved did not agree with its holds; it is corrected'),
+      failed: (account, cause) =>
+        this.#log.warn({ account, err: cause }, 'what an account has reserved cannot be compared with its holds'),
+    })
+    if (goesOn()) await meta.set({ recounted: String(generation) })
+    // Another process goes on, or this one when it leads again.
+    else this.#recounted = undefined
   }
 
   /** Deletes exchanges and sums of days that are older than the history. @returns the number of exchanges */
@@ -272,6 +277,7 @@ export class Background {
     if (this.archiver.outdated && this.#leading) await this.#duty.release()
     const leads = !this.archiver.outdated && (await this.#duty.take())
     if (leads) await this.#continuity.meta.share({ oldestMs: this.archiver.oldestMs })
+    else this.archiver.oldestMs = 0
     // Nothing is recorded before it is known what the records must have.
     this.state = await this.#continuity.state()
     this.#leading = leads

@@ -56,22 +56,27 @@ export class Deliveries {
     await this.#outbox?.adopt()
   }
 
-  /** Delivers a settlement. Resolves when the store has it, or the outbox; its memory counts. */
-  async deliver(settlement: Settlement): Promise<void> {
+  /**
+   * Delivers a settlement. Resolves when the store has it, or the outbox; its memory counts.
+   * @param isNew whether no process has it on its disk if this one is killed before the store answers
+   */
+  async deliver(settlement: Settlement, isNew = true): Promise<void> {
     const { account, id } = settlement
     this.#running++
     let onDisk: Promise<unknown> | undefined
-    // This process may be killed before the store answers. What the store gets twice counts once.
-    const late = deadline(UNANSWERED_MS, () => {
-      onDisk = this.#outbox?.put(settlement)
-    })
+    // What the store gets twice counts once.
+    const late = isNew
+      ? deadline(UNANSWERED_MS, () => {
+          onDisk = this.#outbox?.put(settlement)
+        })
+      : undefined
     try {
       await this.send(settlement)
     } catch (cause) {
       this.#log.warn({ exchange: id, account, reason: reasonOf(causeOf(cause)) }, 'a settlement waits for the store')
       onDisk ??= this.#outbox?.put(settlement)
     } finally {
-      late.clear()
+      late?.clear()
       await onDisk
       if (--this.#running === 0) this.#finished?.()
     }
@@ -95,7 +100,7 @@ export class Deliveries {
     const recent = this.#recent.all()
     if (recent.length > 0)
       this.#log.info({ settlements: recent.length }, 'sending recent settlements again, since the store may lack them')
-    for (const settlement of recent) void this.deliver(settlement)
+    for (const settlement of recent) void this.deliver(settlement, false)
     this.#outbox?.resend()
   }
 

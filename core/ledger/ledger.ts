@@ -151,7 +151,7 @@ export class Ledger extends Accounts {
       await sleep(this.continuity.restoringMs)
       return this.hold(request)
     }
-    if (this.background.isBehind) throw unavailable(new Error('too much waits to be recorded'))
+    if (this.background.isBehind) throw unavailable(new Error('too much waits to be recorded, or for too long'))
     this.background.noteHold(account)
     const bucket = this.#buckets.choose(account, this.continuity.now())
     let answer: readonly string[]
@@ -268,8 +268,8 @@ export class Ledger extends Accounts {
   }
 
   /**
-   * Resolves when what was settled last is on its way: in the turn after it was written to the store's connection. If
-   * it waits on disk, nothing waits for it.
+   * Resolves when what was settled last is on its way: in the turn after it was written to the store's connection.
+   * Undefined while the store takes nothing.
    */
   onItsWay(): Promise<void> | undefined {
     return this.scripts.written()

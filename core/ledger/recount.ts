@@ -5,7 +5,7 @@
 import { formatCredits } from '../money/credits.ts'
 import { sideBySide } from '../lib/side-by-side.ts'
 import { namesIn } from './scan.ts'
-import { type Scripts, stored } from './scripts.ts'
+import { causeOf, RefusedOperation, type Scripts, stored } from './scripts.ts'
 
 /** Accounts that are corrected at the same time. Requests need not wait for more. */
 const SIDE_BY_SIDE = 8
@@ -17,44 +17,56 @@ export interface Correction {
   readonly holds: { readonly from: number; readonly to: number }
 }
 
-/** The result of a comparison. */
-export interface Recount {
-  /** The number of accounts that had holds or something reserved. */
-  readonly accounts: number
-  readonly corrections: readonly Correction[]
+/** What a comparison tells its caller. */
+interface Listener {
+  /** Compares this account only. */
+  readonly only?: string | undefined
+  /** Whether to go on. */
+  readonly goesOn?: () => boolean
+  /** Called with each correction, as it is made. */
+  readonly corrected: (correction: Correction) => unknown
+  /** Called for an account that the store refuses to compare. If it is left out, the comparison ends with the error. */
+  readonly failed?: (account: string, cause: unknown) => void
 }
 
 /**
  * Compares accounts with their holds, while requests go on.
  * @param leaseMs after which a hold without a lease ends
- * @param only this account; all if left out
- * @param goesOn whether to go on with the next account
  * @throws GatewayError unavailable
  */
 export async function recount(
   scripts: Scripts,
   leaseMs: number,
-  { only, goesOn = () => true }: { readonly only?: string; readonly goesOn?: () => boolean } = {},
-): Promise<Recount> {
-  const found = await accountsToCompare(scripts, only)
-  const corrections: Correction[] = []
+  { only, goesOn = () => true, corrected, failed }: Listener,
+): Promise<void> {
+  const found = await accountsToCompare(scripts, only, goesOn)
   await sideBySide([...found], SIDE_BY_SIDE, async ([account, holds]) => {
     if (!goesOn()) return
-    const own = scripts.keys.of(account)
-    const [kind, from = '', to = '', fromHolds, toHolds] = await scripts.run({
-      name: 'recount',
-      account,
-      keys: [own.account, own.leases, own.places],
-      args: [account, scripts.keys.hold(account, ''), String(leaseMs), [...holds].join(' ')],
-    })
-    if (kind !== 'corrected') return
-    corrections.push({
-      account,
-      reserved: { from, to },
-      holds: { from: Number(fromHolds), to: Number(toHolds) },
-    })
+    try {
+      const correction = await compared(scripts, account, holds, leaseMs)
+      if (correction) await corrected(correction)
+    } catch (cause) {
+      if (!failed || !(causeOf(cause) instanceof RefusedOperation)) throw cause
+      failed(account, cause)
+    }
   })
-  return { accounts: found.size, corrections }
+}
+
+async function compared(
+  scripts: Scripts,
+  account: string,
+  holds: ReadonlySet<string>,
+  leaseMs: number,
+): Promise<Correction | undefined> {
+  const own = scripts.keys.of(account)
+  const [kind, from = '', to = '', fromHolds, toHolds] = await scripts.run({
+    name: 'recount',
+    account,
+    keys: [own.account, own.leases, own.places],
+    args: [account, scripts.keys.hold(account, ''), String(leaseMs), [...holds].join(' ')],
+  })
+  if (kind !== 'corrected') return undefined
+  return { account, reserved: { from, to }, holds: { from: Number(fromHolds), to: Number(toHolds) } }
 }
 
 /** Says in words what was corrected. */
@@ -68,7 +80,11 @@ function creditsOf(nano: string): string {
 }
 
 /** Returns the accounts that have holds or something reserved, with the ids of the holds that were seen. */
-async function accountsToCompare(scripts: Scripts, only: string | undefined): Promise<Map<string, Set<string>>> {
+async function accountsToCompare(
+  scripts: Scripts,
+  only: string | undefined,
+  goesOn: () => boolean,
+): Promise<ReadonlyMap<string, ReadonlySet<string>>> {
   const found = new Map<string, Set<string>>()
   const idsOf = (account: string): Set<string> => {
     const known = found.get(account) ?? new Set()
@@ -77,6 +93,7 @@ async function accountsToCompare(scripts: Scripts, only: string | undefined): Pr
   }
   const isWanted = (account: string): boolean => only === undefined || account === only
   for await (const { accounts, holds } of namesIn(scripts)) {
+    if (!goesOn()) break
     for (const { account, id } of holds) if (isWanted(account)) idsOf(account).add(id)
     await Promise.all(
       accounts.filter(isWanted).map(async account => {

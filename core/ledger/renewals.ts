@@ -48,10 +48,12 @@ export class Renewals {
 
   /** Notes that a stream has begun, which these holds are for. */
   begun(holds: readonly Hold[]): void {
-    for (const hold of holds) this.#young.push({ hold, beganMs: performance.now(), times: 0 })
+    const beganMs = performance.now()
+    for (const hold of holds) this.#young.push({ hold, beganMs, times: 0 })
   }
 
   #renewYoung(): void {
+    if (!this.#isOpen()) return
     const now = performance.now()
     const due = this.#young.filter(({ beganMs, times }) => now >= beganMs + (YOUNG_MS[times] as number))
     for (const young of due) young.times++

@@ -1,6 +1,6 @@
 /**
  * Runs the ledger's operations on the store. Operations requested in the same turn of the event loop are sent as one
- * call of one script. Settlements, which have no waiting caller, join the next call or wait a moment for one. Each
+ * call of one script. Settlements and renewals join the next call, or wait a moment for one. Each
  * operation is atomic, the batch is not: a failing operation does not affect the others.
  */
 import { readFileSync } from 'node:fs'
@@ -47,12 +47,12 @@ interface Queued extends Operation {
 /** The files that are concatenated into one script, in order. */
 const PARTS_OF_THE_SCRIPT = ['common.lua', 'quotas.lua', 'holds.lua', 'accounts.lua', 'batch.lua'] as const
 
-/** How long an operation without a waiting caller may wait for others, in milliseconds. */
+/** How long settlements and renewals may wait for others, in milliseconds. */
 const LAZY_MS = 2
 /** Maximum operations per call, since a call blocks the store. */
 const BATCH = 64
 
-/** Operations without a waiting caller. */
+/** Operations that wait for others. */
 const LAZY: ReadonlySet<OperationName> = new Set(['settle', 'renew'])
 
 /**

@@ -1,6 +1,5 @@
 /** What an exchange may cost: what is held for it, and what a running reply has cost so far. */
 import type { ModelEntry } from '../config/config.ts'
-import type { Exchange } from '../exchange/exchange.ts'
 import type { Format } from '../formats/index.ts'
 import { type ProviderTool, takesLimit } from '../formats/provider-tools.ts'
 import type { CountedUsage, Pass } from '../formats/terms.ts'
@@ -108,11 +107,11 @@ export function outputRateOf(x: Pick<Billable, 'model'>, terms: Terms): bigint {
 }
 
 /**
- * Returns what was delivered so far, with its input, as billed if the gateway dies now. Empty if the reply has not
- * begun: a JSON reply begins when all of it is there.
+ * Returns what was delivered so far, with its input, as billed if the gateway dies now. Empty if the reply has not begun.
+ * @param isStreaming whether a stream has begun, even if it has delivered nothing
  */
-export function delivered(x: Billable & Pick<Exchange, 'firstByteAfter'>, terms: Terms): readonly BilledUsage[] {
-  const hasBegun = x.firstByteAfter !== undefined || x.delivered > 0 || x.tally.usage() !== undefined
+export function delivered(x: Billable, terms: Terms, isStreaming: boolean): readonly BilledUsage[] {
+  const hasBegun = isStreaming || x.delivered > 0 || x.tally.usage() !== undefined
   return hasBegun ? billedSoFar(x, observed(x, terms), terms) : []
 }
 

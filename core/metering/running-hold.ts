@@ -32,6 +32,8 @@ export class RunningHold implements Indexed {
   terms: TermsPair
   /** Whether the output limit of the request was lowered to what is held. */
   isOutputLowered = false
+  /** Whether a stream of its upstream has begun. */
+  isStreaming = false
   /** Whether the exchange has ended and its holds have been settled. */
   settled = false
   /** The failed attempt that was accounted for last. */

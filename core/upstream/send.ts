@@ -237,8 +237,9 @@ class UpstreamRequest implements Dispatcher.DispatchHandler {
 
   failed(error: Error & { code?: string }): void {
     const { wire } = this.#connection
-    if (isOwnFault(error)) return this.#fail(new GatewayError('unavailable', { cause: error, retryAfterMs: soonMs() }))
     const code = error.code === 'UND_ERR_CONNECT_TIMEOUT' ? 'upstream_timeout' : 'upstream_failed'
+    if (!wire.flushed && isOwnFault(error))
+      return this.#fail(new GatewayError('unavailable', { cause: error, retryAfterMs: soonMs() }))
     if (!wire.flushed)
       return this.#fail(wire.reused ? new StaleConnection(false, error) : new Unsent(code, { cause: error }))
     const reset = error.code === 'ECONNRESET' || error.code === 'EPIPE' || error.code === 'UND_ERR_SOCKET'
@@ -285,12 +286,15 @@ class UpstreamRequest implements Dispatcher.DispatchHandler {
  */
 const SOON_MAX_MS = 1000
 
-/** Failures to connect that are the gateway's own: it has no more file descriptors, ports or memory. */
-const OWN_FAULTS: ReadonlySet<unknown> = new Set(['EMFILE', 'ENFILE', 'ENOBUFS', 'ENOMEM', 'EADDRNOTAVAIL'])
+/** Failures to connect that are the gateway's own: it has no more file descriptors or memory. */
+const OWN_FAULTS: ReadonlySet<unknown> = new Set(['EMFILE', 'ENFILE', 'ENOBUFS', 'ENOMEM'])
 
-/** Whether a connection failed by the gateway's own fault. Several addresses of one name may have been tried. */
-function isOwnFault(error: Error & { readonly code?: string }): boolean {
-  return OWN_FAULTS.has(error.code) || (error instanceof AggregateError && error.errors.some(isOwnFault))
+/**
+ * Whether a connection failed by the gateway's own fault. Of several addresses that were tried, one may be of a kind that
+ * the machine does not have; the code of the whole is that of the first.
+ */
+export function isOwnFault(error: Error & { readonly code?: string }): boolean {
+  return error instanceof AggregateError ? error.errors.some(isOwnFault) : OWN_FAULTS.has(error.code)
 }
 
 /** The request was not sent completely, so no upstream can have understood it. */

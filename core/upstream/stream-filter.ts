@@ -19,8 +19,6 @@ export interface Wanted {
 export interface StreamFilter {
   /** Bytes of model output so far. */
   readonly delivered: number
-  /** Whether the client may get other bytes than the upstream sent. */
-  readonly changes: boolean
   /** Why the stream cannot continue, if so. */
   readonly broken?: unknown
   /**
@@ -32,7 +30,6 @@ export interface StreamFilter {
 
 /** Passes a stream's bytes through, except for events that a rewriter changes. */
 export class PassThroughFilter implements StreamFilter {
-  readonly changes: boolean
   readonly #format: Format
   readonly #wanted: Wanted
   readonly #eventFilter: EventFilter
@@ -42,7 +39,6 @@ export class PassThroughFilter implements StreamFilter {
   constructor(format: Format, wanted: Wanted) {
     this.#format = format
     this.#wanted = wanted
-    this.changes = wanted.rewriters.length > 0
     const others = wanted.rewriters.filter(({ matches }) => matches !== format.signals)
     const all = wanted.all || others.some(({ matches }) => matches === undefined)
     this.#eventFilter = new EventFilter(format, all ? undefined : others.flatMap(({ matches = [] }) => matches))
@@ -96,7 +92,6 @@ export class PassThroughFilter implements StreamFilter {
 /** Translates a stream. Every event is parsed, and none is sent as it came. */
 export class TranslatingFilter implements StreamFilter {
   broken: unknown
-  readonly changes = true
   readonly #output: OutputBytes
   readonly #client: Format
   readonly #wanted: Wanted

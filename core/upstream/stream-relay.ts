@@ -88,7 +88,7 @@ export class StreamRelay {
       // An upstream that neither ends nor goes on after its last content has ended. Without a client, its usage may come.
       const silentMs = x.complete && !x.gone ? Math.min(keepaliveMs, idleMs) : idleMs
       if (now - heardMs >= silentMs || now - startedMs >= totalMs) return this.#finish('timeout')
-      if (x.begun) this.#write(KEEPALIVE)
+      if (x.begun && !this.#terminalCame) this.#write(KEEPALIVE)
       silence.refresh()
     })
     this.#silence = silence

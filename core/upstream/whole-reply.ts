@@ -140,12 +140,6 @@ async function translateAnswer(
   }
 }
 
-/** Returns a function that does its work once, however often it is called. */
-function once(work: () => Promise<void>): () => Promise<void> {
-  let done: Promise<void> | undefined
-  return () => (done ??= work())
-}
-
 /** Sends the reply as the stages rewrite it. The stages decide before its last bytes go out. */
 async function sendAnswer(
   { x, hooks }: Relayed,
@@ -170,8 +164,8 @@ async function sendAnswer(
     x.outlet.look()
     if (!x.gone) await hooks.decide({ kind: 'relayed', status: head.status, attempts: x.attempts })
   }
-  const isFinal = events.some(({ reading }) => reading.usage)
-  await x.outlet.end(out, isFinal ? once(decide) : undefined)
+  x.usageIsFinal = events.some(({ reading }) => reading.usage)
+  await x.outlet.end(out, x.usageIsFinal ? decide : undefined)
   return x.gone ? endedByClient(x) : { kind: 'relayed', status: head.status, attempts: x.attempts }
 }
 

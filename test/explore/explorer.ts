@@ -1,6 +1,7 @@
 /**
  * Explores everything that can happen to one or two requests: each order of their steps, with faults between them, on
- * the real scripts, Settler, Restorer, records and recovery. It visits states breadth-first until there is none left, and
+ * the real scripts, Settler, Restorer, recorder and recovery; the steps themselves are those of test/explore/actions.ts. It
+ * visits states breadth-first until there is none left, and
  * checks each of them.
  */
 import { isDeepStrictEqual } from 'node:util'

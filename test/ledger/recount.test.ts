@@ -4,7 +4,7 @@ import t, { type Test } from 'tap'
 import { audit } from '../../core/ledger/audit.ts'
 import type { Hold } from '../../core/ledger/hold.ts'
 import type { Ledger } from '../../core/ledger/ledger.ts'
-import { recount } from '../../core/ledger/recount.ts'
+import { type Correction, recount } from '../../core/ledger/recount.ts'
 import { timedId } from '../../core/lib/ids.ts'
 import { NANO } from '../../core/money/credits.ts'
 import { findServer } from '../../core/store/managed.ts'
@@ -24,6 +24,13 @@ async function held(ledger: Ledger, account: string, amount: bigint): Promise<Ho
   const answer = await ledger.hold({ account, id: timedId(Date.now()), amount, least: amount, ...rest })
   if (answer.kind !== 'held') throw new Error(answer.kind)
   return answer.hold
+}
+
+/** Compares accounts with their holds. @returns what was corrected */
+async function compared({ scripts }: Ledger, only?: string): Promise<readonly Correction[]> {
+  const corrections: Correction[] = []
+  await recount(scripts, LEASE_MS, { only, corrected: correction => corrections.push(correction) })
+  return corrections
 }
 
 async function account(t: Test): Promise<{ ledger: Ledger; id: string; hold: Hold }> {
@@ -83,9 +90,9 @@ t.test('what a torn file does to an account is corrected from its holds', async 
   ]
   for (const [name, damage, sums] of damages) {
     await damage()
-    await recount(ledger.scripts, LEASE_MS, { only: id })
+    await compared(ledger, id)
     t.strictSame(await sumsOf(ledger, id), sums, name)
-    t.same((await recount(ledger.scripts, LEASE_MS, { only: id })).corrections, [], 'and is right then')
+    t.same(await compared(ledger, id), [], 'and is right then')
     // What was never counted ends like any other hold.
     for (const lease of (await holdsOf(ledger, id)).keys())
       if (lease.includes('lost')) await redis.zadd(own.leases, 1, lease)
@@ -108,8 +115,7 @@ t.test('an account in use is compared without a false correction', async t => {
     }
   }
   const customers = Array.from({ length: 20 }, customer)
-  for (let times = 0; times < 50; times++)
-    t.same((await recount(ledger.scripts, LEASE_MS, { only: id })).corrections, [])
+  for (let times = 0; times < 50; times++) t.same(await compared(ledger, id), [])
   running = false
   await Promise.all(customers)
   await until(async () => (await ledger.balance(id)).held === 100n)
@@ -129,8 +135,7 @@ t.test('the holds of a quota, and of the shares in it, are corrected too', async
   const own = keys.of(name)
   const share = async (): Promise<string | undefined> => (await redis.hget(own.places, 'k'))?.split(' ')[3]
   await redis.set(keys.hold(name, 'lost'), '7 0 0.0 - k []')
-  const { corrections } = await recount(ledger.scripts, LEASE_MS)
-  t.match(corrections, [{ account: name, reserved: { from: '100', to: '107' }, holds: { from: 1, to: 2 } }])
+  t.match(await compared(ledger), [{ account: name, reserved: { from: '100', to: '107' }, holds: { from: 1, to: 2 } }])
   t.strictSame(await redis.hmget(own.account, 'bal', 'rsv', 'n'), ['893', '107', '2'])
   t.equal(await share(), '107')
   await redis.zadd(own.leases, 1, `${name} lost 0.0`)

@@ -4,6 +4,7 @@ import { existsSync, readdirSync } from 'node:fs'
 import http from 'node:http'
 import t from 'tap'
 import { connectionsMax, whyFewerConnections } from '../../core/exchange/memory.ts'
+import { isOwnFault } from '../../core/upstream/send.ts'
 import { upstreamEnv } from '../gateway.ts'
 import { Place } from '../process.ts'
 import { BODY, CHAT, REPLY } from '../pooled.ts'
@@ -16,6 +17,16 @@ t.test('each connection may need two file descriptors, and some are left for the
   t.equal(connectionsMax(1000, 1024), 480)
   t.match(whyFewerConnections(1000, 1024), /1024 open files are too few for/)
   t.equal(whyFewerConnections(400, 1024), undefined)
+})
+
+t.test("a failure to connect is the gateway's own only if it lacks something of its own", async t => {
+  const failed = (code: string): Error => Object.assign(new Error(code), { code })
+  const both = (...codes: string[]): Error =>
+    Object.assign(new AggregateError(codes.map(failed)), { code: codes[0] ?? '' })
+  t.ok(isOwnFault(failed('EMFILE')))
+  t.notOk(isOwnFault(failed('ECONNREFUSED')))
+  t.ok(isOwnFault(both('EMFILE', 'EMFILE')))
+  t.notOk(isOwnFault(both('EADDRNOTAVAIL', 'ECONNREFUSED')), 'a machine without IPv6')
 })
 
 t.test('a gateway without free file descriptors answers 503, and its accounts stay in use', { skip }, async t => {
@@ -45,8 +56,9 @@ t.test('a gateway without free file descriptors answers 503, and its accounts st
     execFileSync('/usr/bin/prlimit', ['--pid', String(pid), `--nofile=${files}:`])
   limit(free)
   for (let times = 0; times < 3; times++)
-    t.match(await ask('POST', CHAT, JSON.stringify(BODY)), { status: 503, text: /service_unavailable|unavailable/ })
+    t.match(await ask('POST', CHAT, JSON.stringify(BODY)), { status: 503, text: /unavailable/ })
   t.equal(upstream.requests.length, 0)
+  t.notMatch((await place.run('upstreams', 'list', '--json')).out, /EMFILE|"out"/)
   limit(1024)
   t.match(await ask('POST', CHAT, JSON.stringify(BODY)), { status: 200 })
 })
