@@ -104,6 +104,8 @@ export interface HistoryEntry {
 /** An entry as the store has it. */
 export interface EndedEntry extends HistoryEntry {
   readonly account: string
+  /** What an earlier end of the exchange charged, in nano-credits, as the store knows it. */
+  readonly before?: bigint
 }
 
 /** An account's sums in nano-credits. Always granted = balance + held + settled. */
@@ -157,7 +159,7 @@ export function replaces(
  * @param recorded the recorded entries of the same exchanges, by id
  */
 export function chargesAdded(
-  entries: readonly HistoryEntry[],
+  entries: readonly EndedEntry[],
   recorded: ReadonlyMap<string, Pick<HistoryEntry, 'kind' | 'ordinal' | 'charge'>>,
 ): bigint {
   const last = new Map(recorded)
@@ -165,10 +167,20 @@ export function chargesAdded(
   for (const entry of entries) {
     const known = last.get(entry.id)
     if (known && !replaces(entry, known)) continue
-    sum += entry.charge - (known?.charge ?? 0n)
-    last.set(entry.id, entry)
+    const counts = known ? entry : alone(entry)
+    sum += counts.charge - (known?.charge ?? 0n)
+    last.set(entry.id, counts)
   }
   return sum
+}
+
+/**
+ * Returns an entry as it counts if no other one of its exchange is recorded. If the exchange ended before, the database has
+ * lost that entry, and its charge counts in the sum of the lost ones.
+ */
+export function alone(entry: EndedEntry): EndedEntry {
+  const { before = 0n, charge, waived } = entry
+  return before === 0n ? entry : { ...entry, charge: charge - before, waived: waived + before }
 }
 
 /** What an entry adds to the counters that customers see. A request that cost nothing is not counted. */

@@ -6,7 +6,7 @@
 import { bytesOfId, idFromBytes, timeOfId } from '../lib/ids.ts'
 import { lru } from '../lib/lru.ts'
 import { bigintOf, type Database, insertAll, type Row, selectIn, type Sql, type SqlValue } from './database.ts'
-import { counted, type EndedEntry, type HistoryEntry, KINDS, lastEnd, replaces } from './entry.ts'
+import { alone, counted, type EndedEntry, type HistoryEntry, KINDS, lastEnd, replaces } from './entry.ts'
 import { generationToRecord } from './migrations.ts'
 import { insertAccounts } from './key-records.ts'
 import { Months } from './months.ts'
@@ -109,7 +109,7 @@ export class Recorder {
       for (const entry of entries) {
         const known = last.get(entry.id) ?? before.get(entry.id)
         if (!known) {
-          last.set(entry.id, entry)
+          last.set(entry.id, alone(entry))
           continue
         }
         if (!replaces(entry, known)) continue
