@@ -122,18 +122,15 @@ export default definePlugin({
           ),
         )
       },
-      decide(x, outcome) {
-        conclude(x, outcome)
-        return host.ledger.onItsWay()
-      },
+      decide: conclude,
       settle(x, outcome) {
-        if (!x.runningHold.settled) conclude(x, outcome)
+        if (!x.runningHold.settled) void conclude(x, outcome)
       },
       close: () => clearInterval(ticking),
     }
 
-    /** Settles the holds of an exchange. */
-    function conclude(x: Exchange & Metered, outcome: Outcome): void {
+    /** Settles the holds of an exchange. @returns a promise that resolves when the charge is on its way */
+    function conclude(x: Exchange & Metered, outcome: Outcome): Promise<void> {
       silent.delete(x.runningHold)
       x.runningHold.settled = true
       const { charged } = x.runningHold.terms
@@ -144,13 +141,14 @@ export default definePlugin({
       const kind = result.billed ? 'settle' : 'void'
       const attempt = result.billed ? attemptPartOf(x, outcome) : undefined
       const { keyHold, quotaHolds } = x.runningHold
-      holder.end(keyHold, { charge: result.charge, kind, notes, attempt })
+      const onItsWay = holder.end(keyHold, { charge: result.charge, kind, notes, attempt })
       // The upstream account pays for every attempt: its quota ignores retries, and counts what a failed attempt reports.
       const used = result.billed ? result.parts : usedBy(x)
       holder.endQuotas(quotaHolds, used, costOf(x, used, x.route.upstream), notes)
       if (result.quarantined) quarantine(x, host)
       else if (result.billed && result.source === 'upstream')
         metering.learn(x, charged, result.usage, host.meter, host.now())
+      return onItsWay
     }
 
     /** Holds on the quotas of another account than the first. Undefined if it cannot be asked. */

@@ -1,5 +1,19 @@
 -- Operations on accounts: keys, grants, refunds, claimed names, and what is restored.
 
+-- Returns the sum of two whole numbers of any size, as texts. Neither is negative.
+local function added(one, other)
+  local digits, carry = {}, 0
+  for place = 0, math.max(#one, #other) - 1 do
+    local function digit(text)
+      return place < #text and tonumber(string.sub(text, #text - place, #text - place)) or 0
+    end
+    local sum = digit(one) + digit(other) + carry
+    carry = sum >= 10 and 1 or 0
+    table.insert(digits, 1, whole(sum - 10 * carry))
+  end
+  return (carry == 1 and '1' or '') .. table.concat(digits)
+end
+
 -- put(account; version, type, status, expiry, digest, label, rotation, creation, then for an account that is not here:
 -- number of grants, granted, settled, number of entries)
 -- Writes the record of a key, unless a newer one or another one of this version is here. An account that is not here
@@ -25,20 +39,22 @@ end }
 -- disable(account): refuses a key from now on. Returns its new version.
 operations['disable'] = { 1, 0, function(k)
   if redis.call('EXISTS', KEYS[k]) == 0 then return 'unknown' end
-  redis.call('HSET', KEYS[k], 'st', 'disabled')
-  return 'ok ' .. whole(redis.call('HINCRBY', KEYS[k], 've', 1))
+  local version = whole(tonumber(redis.call('HGET', KEYS[k], 've')) + 1)
+  redis.call('HSET', KEYS[k], 'st', 'disabled', 've', version)
+  return 'ok ' .. version
 end }
 
 -- grant(account; number, amount): applies the grant with this number if all before it are applied. It is recorded, so it
 -- is never refused.
 operations['grant'] = { 1, 2, function(k, a)
-  local applied, number = tonumber(redis.call('HGET', KEYS[k], 'gn')), tonumber(ARGV[a])
+  local here = redis.call('HMGET', KEYS[k], 'gn', 'bal', 'gra')
+  local applied, number = tonumber(here[1]), tonumber(ARGV[a])
   if not applied then return 'unknown' end
   if applied >= number then return 'done' end
   if applied < number - 1 then return 'gap ' .. whole(applied) end
-  redis.call('HINCRBY', KEYS[k], 'bal', ARGV[a + 1])
-  redis.call('HINCRBY', KEYS[k], 'gra', ARGV[a + 1])
-  redis.call('HSET', KEYS[k], 'gn', ARGV[a])
+  -- Whole values, and no increments: a server may execute the same commands again when it reads a torn file.
+  redis.call('HSET', KEYS[k], 'bal', whole(tonumber(here[2]) + tonumber(ARGV[a + 1])), 'gra',
+    added(here[3], ARGV[a + 1]), 'gn', ARGV[a])
   return 'ok'
 end }
 

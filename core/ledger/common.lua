@@ -2,7 +2,7 @@
 -- carry the tag of its shard.
 -- KEYS: for each operation the keys that it names, in its order. ARGV: for each operation its name and its arguments.
 -- Amounts are strings of at most 15 digits. A balance stays below 2^53 nano-credits, so Lua numbers are exact. The sum
--- of all grants may exceed that, and is only changed by HINCRBY.
+-- of all grants may exceed that, and is a text.
 local operations = {}
 
 -- Milliseconds since the epoch, read once in a call.

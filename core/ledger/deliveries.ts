@@ -57,24 +57,32 @@ export class Deliveries {
   }
 
   /**
-   * Delivers a settlement. Resolves when the store has it, or the outbox; its memory counts.
+   * Delivers a settlement. Resolves as soon as the store or the disk has it; if neither takes it, it stays in memory.
    * @param isNew whether no process has it on its disk if this one is killed before the store answers
    */
-  async deliver(settlement: Settlement, isNew = true): Promise<void> {
+  deliver(settlement: Settlement, isNew = true): Promise<void> {
+    const safe = Promise.withResolvers<void>()
+    void this.#deliver(settlement, isNew, safe.resolve)
+    return safe.promise
+  }
+
+  async #deliver(settlement: Settlement, isNew: boolean, isSafe: () => void): Promise<void> {
     const { account, id } = settlement
     this.#running++
     let onDisk: Promise<unknown> | undefined
+    const put = async (): Promise<void> => {
+      onDisk ??= this.#outbox?.put(settlement)
+      await onDisk
+      isSafe()
+    }
     // What the store gets twice counts once.
-    const late = isNew
-      ? deadline(UNANSWERED_MS, () => {
-          onDisk = this.#outbox?.put(settlement)
-        })
-      : undefined
+    const late = isNew ? deadline(UNANSWERED_MS, () => void put()) : undefined
     try {
       await this.send(settlement)
+      isSafe()
     } catch (cause) {
       this.#log.warn({ exchange: id, account, reason: reasonOf(causeOf(cause)) }, 'a settlement waits for the store')
-      onDisk ??= this.#outbox?.put(settlement)
+      await put()
     } finally {
       late?.clear()
       await onDisk

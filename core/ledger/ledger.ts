@@ -238,12 +238,19 @@ export class Ledger extends Accounts {
 
   /** Ends a hold with its charge. Returns at once. While the store is unavailable, the settlement waits on disk. */
   settle(hold: HoldName, end: End): void {
+    void this.dispatch(hold, end)
+  }
+
+  /** Like `settle`. Resolves when the settlement is on its way: handed to the store's connection, or on disk. */
+  dispatch(hold: HoldName, end: End): Promise<void> {
     if (hold instanceof Hold) {
       hold.over = true
       this.#live.delete(hold)
       if (this.#abandoned.size > 0) this.#abandoned.delete(nameOf(hold))
     }
-    void this.#deliveries.deliver(settlementOf(hold, end, this.continuity.now()))
+    const delivered = this.#deliveries.deliver(settlementOf(hold, end, this.continuity.now()))
+    const written = this.scripts.written()
+    return written ? Promise.race([written, delivered]) : delivered
   }
 
   /**
@@ -265,14 +272,6 @@ export class Ledger extends Accounts {
   /** Notes that a stream has begun, which these holds are for: the store learns soon what its customer has received. */
   begun(holds: readonly Hold[]): void {
     this.#renewals.begun(holds)
-  }
-
-  /**
-   * Resolves when what was settled last is on its way: in the turn after it was written to the store's connection.
-   * Undefined while the store takes nothing.
-   */
-  onItsWay(): Promise<void> | undefined {
-    return this.scripts.written()
   }
 
   async #send(settlement: Settlement): Promise<void> {

@@ -1,6 +1,6 @@
 /** Iterates over all accounts and holds of a store. */
+import { mastersOf } from '../store/masters.ts'
 import { type Scripts, stored } from './scripts.ts'
-import { mastersOf } from './servers.ts'
 
 /** Names that are read at once, about. */
 const PAGE = 500

@@ -7,6 +7,8 @@ import { readFileSync } from 'node:fs'
 import type { Redis } from 'ioredis'
 import { GatewayError, soonMs } from '../errors.ts'
 import { Undone } from '../records/database.ts'
+import { hasSent } from '../store/connect.ts'
+import { mastersOf } from '../store/masters.ts'
 import type { Store } from '../store/store.ts'
 import { StoreKeys } from './store-keys.ts'
 
@@ -122,7 +124,10 @@ export class Scripts {
     })
   }
 
-  /** Resolves in the turn after everything that is queued now has been written to the store's connection. */
+  /**
+   * Resolves in the turn after everything that is queued now has been handed to the operating system. Undefined if nothing
+   * is queued. It does not resolve if a server does not answer, or takes no more.
+   */
   written(): Promise<void> | undefined {
     if (this.#queue.length > 0) this.#written ??= Promise.withResolvers()
     return this.#written?.promise
@@ -157,8 +162,12 @@ export class Scripts {
     const batches = this.#scattered ? Map.groupBy(queue, shard).values() : [queue]
     for (const batch of batches)
       for (let at = 0; at < batch.length; at += BATCH) this.#track(this.#send(this.#run, batch.slice(at, at + BATCH)))
-    if (this.#written) setImmediate(this.#written.resolve)
+    const written = this.#written
     this.#written = undefined
+    if (written)
+      setImmediate(() => {
+        if (mastersOf(this.redis).every(hasSent)) written.resolve()
+      })
   }
 
   #track(call: Promise<void>): void {

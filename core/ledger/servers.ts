@@ -1,5 +1,6 @@
 /** Tells the servers of a store apart. */
 import type { Cluster, Redis } from 'ioredis'
+import { mastersOf } from '../store/masters.ts'
 import { stored } from './scripts.ts'
 
 /** The servers of a store that answer. */
@@ -8,11 +9,6 @@ export interface Servers {
   readonly identities: readonly string[]
   /** Whether all of them have answered. */
   readonly complete: boolean
-}
-
-/** The servers of a store that accept writes. */
-export function mastersOf(client: Redis | Cluster): readonly Redis[] {
-  return 'nodes' in client ? client.nodes('master') : [client]
 }
 
 /** Asks the servers of a store who they are. @throws GatewayError unavailable if none of them answers */

@@ -156,11 +156,15 @@ export class Holder {
     }
   }
 
-  /** Ends a hold. If it is one on a key's account, the next request that waits for its place is called. */
-  end(hold: Hold, end: End): void {
-    this.#host.ledger.settle(hold, end)
+  /**
+   * Ends a hold. If it is one on a key's account, the next request that waits for its place is called.
+   * @returns what `Ledger.dispatch` returns
+   */
+  end(hold: Hold, end: End): Promise<void> {
+    const onItsWay = this.#host.ledger.dispatch(hold, end)
     // The store settles first and answers the next question after that.
     this.#host.meter.lines.ended(hold.account)
+    return onItsWay
   }
 
   /** Requests the hold on the key's account. If the key's record has changed, reads it again. */
@@ -177,7 +181,7 @@ export class Holder {
   #giveBack(holds: readonly Hold[], error: GatewayError): void {
     for (const hold of holds) {
       const notes: Notes = { ...hold.request.notes, status: 'failed', httpStatus: error.status, errorCode: error.code }
-      this.end(hold, { charge: 0n, kind: 'void', notes })
+      void this.end(hold, { charge: 0n, kind: 'void', notes })
     }
   }
 }

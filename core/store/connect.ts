@@ -89,6 +89,14 @@ export function clientOf(
  */
 const UNANSWERED = 3
 
+/** Clients whose server has left a command unanswered and has answered nothing since. */
+const silent = new WeakSet<Redis>()
+
+/** Whether a server that answers has got everything that a client was given to send. */
+export function hasSent(redis: Redis): boolean {
+  return redis.status === 'ready' && redis.stream.writableLength === 0 && !silent.has(redis)
+}
+
 /** How often a cluster is asked for its state before giving up. */
 const ASKED_NODES = 4
 
@@ -103,12 +111,14 @@ function limited(redis: Redis, ms: number, most = Infinity): Redis {
   redis.sendCommand = (command, stream) => {
     const late = deadline(ms, () => {
       command.reject(new Error('the store did not answer in time'))
+      silent.add(redis)
       if (++unanswered < most) return
       unanswered = 0
       redis.disconnect(true)
     })
     const answered = (): void => {
       unanswered = 0
+      silent.delete(redis)
       late.clear()
     }
     command.promise.then(answered, () => late.clear())

@@ -113,6 +113,7 @@ export class Actions {
         step('record', () => this.#record(), { changesRecords })
         fault('the database is away', () => this.#recordInVain())
       }
+      fault('the store restarts', () => void (this.#state.fallen = 'store'))
       fault('the store falls back', () => this.#storeFalls(state.savedStore))
       fault('the store is emptied', () => this.#storeFalls(undefined))
       fault('the records fall back', () => this.#recordsFall(), { changesRecords })

@@ -5,7 +5,7 @@ import { FAULTS, type Fault, Scope } from './state.ts'
 const MET: readonly (readonly Fault[])[] = [
   ['pause', 'the store falls back'],
   ['is late', 'the store falls back'],
-  ['the records fall back', 'the archiver dies'],
+  ['the records fall back', 'the archiver dies', 'the store restarts'],
 ]
 
 /** The scopes of `npm test`: some thousand states. */

@@ -15,6 +15,7 @@ export const FAULTS = [
   'the archiver dies',
   'the database is away',
   'hours pass',
+  'the store restarts',
   'the store falls back',
   'the store is emptied',
   'the records fall back',

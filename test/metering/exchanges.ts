@@ -186,6 +186,7 @@ export class Exchanges {
         )
       },
       settle: (_hold: unknown, end: { charge: bigint; notes: Notes }) => this.#ends.push(end),
+      dispatch: async (_hold: unknown, end: { charge: bigint; notes: Notes }) => void this.#ends.push(end),
       extend: () => Promise.resolve('held'),
     }
     const host = {

@@ -25,6 +25,7 @@ function meter(
       return Promise.resolve(answer(request))
     },
     settle: (_hold: unknown, end: unknown) => settled.push(end),
+    dispatch: async (_hold: unknown, end: unknown) => void settled.push(end),
   }
   const facts = {
     key: keyOf('famC'),

@@ -186,6 +186,30 @@ t.test('a settlement that the store does not answer at once is on disk as well',
   t.match(entry, { cost_nano: String(OWED), status: 'ok' })
 })
 
+for (const [how, silence] of [
+  ['is away', (redis: RealRedis) => redis.kill()],
+  ['has answered nothing for a while', (redis: RealRedis) => redis.signal('SIGSTOP')],
+] as const)
+  t.test(`while the store ${how}, a client gets the last byte when the charge is on disk`, { skip }, async t => {
+    const { redis, replies, survivor, place } = await open(t)
+    const victim = await place.startProcess(t)
+    const key = await survivor.key('famC')
+    const kind = KINDS[0] as Kind
+    const got = await ask(victim, key, kind)
+    await until(() => replies.length > 0)
+    await silence(redis)
+    await victim.saw(/did not answer in time|Connection is closed|ECONNREFUSED|isn't writeable/)
+    finish(replies[0] as ServerResponse, kind)
+    await got.whole.promise
+    victim.child.kill('SIGKILL')
+    await victim.closed
+    if (how === 'is away') await redis.run()
+    else redis.signal('SIGCONT')
+    await place.startProcess(t)
+    const [entry] = await survivor.settled(key)
+    t.match(entry, { cost_nano: String(OWED), status: 'ok' })
+  })
+
 t.test(
   'a request that is killed with its gateway before its reply costs nothing, and a stream that has begun its input',
   { skip },
