@@ -1,17 +1,19 @@
 -- Operations on accounts: keys, grants, refunds, claimed names, and what is restored.
 
--- Returns the sum of two whole numbers of any size, as texts. Neither is negative.
+-- Returns the sum of two whole numbers beyond the exact numbers of Lua, as a text. The sum is not negative.
 local function added(one, other)
-  local digits, carry = {}, 0
-  for place = 0, math.max(#one, #other) - 1 do
-    local function digit(text)
-      return place < #text and tonumber(string.sub(text, #text - place, #text - place)) or 0
-    end
-    local sum = digit(one) + digit(other) + carry
-    carry = sum >= 10 and 1 or 0
-    table.insert(digits, 1, whole(sum - 10 * carry))
+  local UNIT = 1000000000
+  local function halves(text)
+    local sign, digits = string.match(text, '^(-?)(%d+)$')
+    local factor = sign == '-' and -1 or 1
+    return factor * (tonumber(string.sub(digits, 1, -10)) or 0), factor * tonumber(string.sub(digits, -9))
   end
-  return (carry == 1 and '1' or '') .. table.concat(digits)
+  local high, low = halves(one)
+  local more, rest = halves(other)
+  low = low + rest
+  high = high + more + math.floor(low / UNIT)
+  low = low % UNIT
+  return high > 0 and whole(high) .. string.format('%09.0f', low) or whole(low)
 end
 
 -- put(account; version, type, status, expiry, digest, label, rotation, creation, then for an account that is not here:

@@ -40,7 +40,6 @@ t.test('an exploration finds each rule that is broken', { skip }, async t => {
   const redis = await RealRedis.start(t, '--appendonly', 'no')
   for (const [mutation, words, faults, charges = [7]] of BROKEN) {
     const scope = new Scope(mutation, charges, faults, { grows: false })
-    await t.resolves(explored(t, redis, scope), `the rule holds: ${mutation}`)
     await t.rejects(explored(t, redis, scope, mutation), { message: words }, mutation)
   }
 })
