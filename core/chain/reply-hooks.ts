@@ -203,6 +203,8 @@ export class ReplyHooks {
   }
 
   async settle(outcome: Outcome): Promise<void> {
+    // Nothing is decided after this.
+    this.#decided ??= { wait: undefined }
     while (this.#passed > 0) {
       const placed = this.#stages[--this.#passed] as PlacedStage
       try {

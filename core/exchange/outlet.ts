@@ -135,6 +135,7 @@ export class Outlet {
     this.#decided = decided
     if (this.#replies.length === 1) await this.#replies[0]?.end(last, decided)
     else await Promise.all(this.#replies.map(reply => reply.end(last, decided)))
+    this.#decided = undefined
     this.#taken = this.#replies.length > 0
     this.#replies = []
     this.#leaveRoom()

@@ -53,6 +53,9 @@ export class Background {
   #leading = false
   /** The generation of the store in which what is reserved was compared with the holds. */
   #recounted: number | undefined
+  /** The generation in which the files of the store were written anew. */
+  #rewritten: number | undefined
+  #isStopping = false
   #timers: readonly NodeJS.Timeout[] = []
 
   constructor(
@@ -110,13 +113,13 @@ export class Background {
   /** Ends the work. What ended meanwhile is recorded if the database answers. */
   async stop(): Promise<void> {
     for (const timer of this.#timers) clearInterval(timer)
-    const hasLed = this.#leading
-    this.#leading = false
+    this.#isStopping = true
     await Promise.all(this.#work)
-    if (!hasLed) {
+    if (!this.#leading) {
       await this.archiver.pass().catch(() => {})
       return
     }
+    this.#leading = false
     await this.archiver.run().catch(() => {})
     await this.#duty.release().catch(() => {})
   }
@@ -214,17 +217,21 @@ export class Background {
   async #recount(): Promise<void> {
     const { generation, meta } = this.#continuity
     if (this.#recounted === generation) return
-    // It is not tried again before the next restart: an audit finds what is left.
-    this.#recounted = generation
     const [done] = await meta.get('recounted')
-    if (done === String(generation)) return
-    await rewriteFiles(this.#scripts.redis).catch((cause: unknown) =>
-      this.#log.warn(
-        { err: cause },
-        'the store does not rewrite its append-only file (BGREWRITEAOF); if the file is torn, the next restart may bring back a hold that is over, which is corrected then',
-      ),
-    )
-    const goesOn = (): boolean => this.#leading && this.#continuity.generation === generation
+    if (done === String(generation)) {
+      this.#recounted = generation
+      return
+    }
+    if (this.#rewritten !== generation) {
+      this.#rewritten = generation
+      await rewriteFiles(this.#scripts.redis).catch((cause: unknown) =>
+        this.#log.warn(
+          { err: cause },
+          'the store does not rewrite its append-only file (BGREWRITEAOF); if the file is torn, the next restart may bring back a hold that is over, which is corrected then',
+        ),
+      )
+    }
+    const goesOn = (): boolean => this.#leading && !this.#isStopping && this.#continuity.generation === generation
     await recount(this.#scripts, this.#config.leaseMs, {
       goesOn,
       corrected: correction =>
@@ -232,9 +239,9 @@ export class Background {
       failed: (account, cause) =>
         this.#log.warn({ account, err: cause }, 'what an account has reserved cannot be compared with its holds'),
     })
-    if (goesOn()) await meta.set({ recounted: String(generation) })
-    // Another process goes on, or this one when it leads again.
-    else this.#recounted = undefined
+    if (!goesOn()) return
+    await meta.set({ recounted: String(generation) })
+    this.#recounted = generation
   }
 
   /** Deletes exchanges and sums of days that are older than the history. @returns the number of exchanges */

@@ -2,7 +2,7 @@
  * Settles and extends holds. If the store no longer has a hold, and may have forgotten how its exchange ended, the
  * records are asked first.
  */
-import { isFinal, type HistoryEntry } from '../records/entry.ts'
+import { isFinal, type HistoryEntry, reapedCharge } from '../records/entry.ts'
 import { isOld, startOf } from './buckets.ts'
 import type { Continuity } from './continuity.ts'
 import type { Hold, HoldName } from './hold.ts'
@@ -53,7 +53,7 @@ export class Settler {
     const { amount } = hold
     const { leaseMs } = this.#limits
     const known = await this.#recorded(hold.id)
-    const verdict: Verdict = known ? `R${String(known.charge)}` : 'N'
+    const verdict: Verdict = known ? `R${String(reapedCharge(known))}` : 'N'
     return this.#scripts.run(extendOperation(hold, { amount, leaseMs, verdict }, this.#scripts.keys))
   }
 
@@ -89,6 +89,6 @@ export class Settler {
     const known = await (old ? this.#entry(id, account) : this.#recorded(id))
     if (known && isFinal(known.kind)) return ['gone']
     if (!this.#continuity.open) throw unavailable(new Error('the store is being compared with the records'))
-    return run(known ? `R${String(known.charge)}` : 'N')
+    return run(known ? `R${String(reapedCharge(known))}` : 'N')
   }
 }

@@ -160,14 +160,14 @@ export function replaces(
  */
 export function chargesAdded(
   entries: readonly EndedEntry[],
-  recorded: ReadonlyMap<string, Pick<HistoryEntry, 'kind' | 'ordinal' | 'charge'>>,
+  recorded: ReadonlyMap<string, Pick<HistoryEntry, 'kind' | 'ordinal' | 'charge' | 'waived'>>,
 ): bigint {
   const last = new Map(recorded)
   let sum = 0n
   for (const entry of entries) {
     const known = last.get(entry.id)
     if (known && !replaces(entry, known)) continue
-    const counts = known ? entry : alone(entry)
+    const counts = known ? after(entry, known) : alone(entry)
     sum += counts.charge - (known?.charge ?? 0n)
     last.set(entry.id, counts)
   }
@@ -181,6 +181,19 @@ export function chargesAdded(
 export function alone(entry: EndedEntry): EndedEntry {
   const { before = 0n, charge, waived } = entry
   return before === 0n ? entry : { ...entry, charge: charge - before, waived: waived + before }
+}
+
+/**
+ * Returns an entry as it counts in the place of an earlier one of its exchange. What a reaped exchange has waived counts in
+ * the sum of lost ones, see `alone`.
+ */
+export function after(entry: EndedEntry, { waived }: Pick<HistoryEntry, 'waived'>): EndedEntry {
+  return waived === 0n ? entry : { ...entry, charge: entry.charge - waived, waived: entry.waived + waived }
+}
+
+/** Returns what the store has charged for an exchange that was reaped. */
+export function reapedCharge({ charge, waived }: Pick<HistoryEntry, 'charge' | 'waived'>): bigint {
+  return charge + waived
 }
 
 /** What an entry adds to the counters that customers see. A request that cost nothing is not counted. */

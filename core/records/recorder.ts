@@ -6,7 +6,7 @@
 import { bytesOfId, idFromBytes, timeOfId } from '../lib/ids.ts'
 import { lru } from '../lib/lru.ts'
 import { bigintOf, type Database, insertAll, type Row, selectIn, type Sql, type SqlValue } from './database.ts'
-import { alone, counted, type EndedEntry, type HistoryEntry, KINDS, lastEnd, replaces } from './entry.ts'
+import { after, alone, counted, type EndedEntry, type HistoryEntry, KINDS, lastEnd, replaces } from './entry.ts'
 import { generationToRecord } from './migrations.ts'
 import { insertAccounts } from './key-records.ts'
 import { Months } from './months.ts'
@@ -115,7 +115,7 @@ export class Recorder {
         if (!replaces(entry, known)) continue
         replaced.push([number(entry.account), known.ordinal, bytesOfId(known.id), known.charge, lastEnd(known)])
         // The first end determines the time.
-        last.set(entry.id, { ...entry, at: known.at, againMs: Math.max(0, entry.at - known.at) })
+        last.set(entry.id, { ...after(entry, known), at: known.at, againMs: Math.max(0, entry.at - known.at) })
       }
       await this.#writeRows(sql, [...last.values()], number, names)
       await insertAll(
