@@ -146,49 +146,36 @@ export function isFinal(kind: EntryKind): boolean {
   return kind !== 'reaped'
 }
 
-/** Whether an entry takes the place of what is known of its exchange. The last word is never replaced. */
-export function replaces(
-  entry: Pick<HistoryEntry, 'kind' | 'ordinal'>,
-  known: Pick<HistoryEntry, 'kind' | 'ordinal'>,
-): boolean {
-  return !isFinal(known.kind) && (isFinal(entry.kind) || entry.ordinal > known.ordinal)
+/** What is recorded of an exchange, as far as it decides how another entry of it counts. */
+type Recorded = Pick<HistoryEntry, 'kind' | 'ordinal' | 'charge' | 'waived'>
+
+/**
+ * Returns an entry as it counts in the place of what is recorded of its exchange. If the database has lost an earlier end,
+ * its charge counts in the sum of the lost ones, and is waived here.
+ * @returns undefined if the entry counts nothing, since the last word is never replaced
+ */
+export function counting(entry: EndedEntry, recorded: Recorded | undefined): EndedEntry | undefined {
+  if (recorded && isFinal(recorded.kind)) return undefined
+  if (recorded && !isFinal(entry.kind) && entry.ordinal <= recorded.ordinal) return undefined
+  const lost = recorded ? recorded.waived : (entry.before ?? 0n)
+  return lost === 0n ? entry : { ...entry, charge: entry.charge - lost, waived: entry.waived + lost }
 }
 
 /**
  * Returns what entries add to the sum of charges when they are recorded, in nano-credits.
  * @param recorded the recorded entries of the same exchanges, by id
  */
-export function chargesAdded(
-  entries: readonly EndedEntry[],
-  recorded: ReadonlyMap<string, Pick<HistoryEntry, 'kind' | 'ordinal' | 'charge' | 'waived'>>,
-): bigint {
+export function chargesAdded(entries: readonly EndedEntry[], recorded: ReadonlyMap<string, Recorded>): bigint {
   const last = new Map(recorded)
   let sum = 0n
   for (const entry of entries) {
     const known = last.get(entry.id)
-    if (known && !replaces(entry, known)) continue
-    const counts = known ? after(entry, known) : alone(entry)
+    const counts = counting(entry, known)
+    if (!counts) continue
     sum += counts.charge - (known?.charge ?? 0n)
     last.set(entry.id, counts)
   }
   return sum
-}
-
-/**
- * Returns an entry as it counts if no other one of its exchange is recorded. If the exchange ended before, the database has
- * lost that entry, and its charge counts in the sum of the lost ones.
- */
-export function alone(entry: EndedEntry): EndedEntry {
-  const { before = 0n, charge, waived } = entry
-  return before === 0n ? entry : { ...entry, charge: charge - before, waived: waived + before }
-}
-
-/**
- * Returns an entry as it counts in the place of an earlier one of its exchange. What a reaped exchange has waived counts in
- * the sum of lost ones, see `alone`.
- */
-export function after(entry: EndedEntry, { waived }: Pick<HistoryEntry, 'waived'>): EndedEntry {
-  return waived === 0n ? entry : { ...entry, charge: entry.charge - waived, waived: entry.waived + waived }
 }
 
 /** Returns what the store has charged for an exchange that was reaped. */

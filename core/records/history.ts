@@ -1,11 +1,11 @@
 /** Reads entries and sums of an account from the records. */
 import { bytesOfId, idFromBytes } from '../lib/ids.ts'
-import { bigintOf, type Database, type Row, type SqlValue, selectIn } from './database.ts'
+import { bigintOf, type Database, type Row, type SqlValue } from './database.ts'
 import type { Count, HistoryEntry, Summary } from './entry.ts'
 import { DAY_MS } from './entry.ts'
 import { boundOf } from './months.ts'
 import type { Names } from './names.ts'
-import { ENTRY_COLUMNS, entryOf, type Position } from './recorder.ts'
+import { ENTRY_COLUMNS, entryOf, type Position, rowsWithIds } from './recorder.ts'
 
 /** Which entries of an account to read, newest first. */
 export interface HistoryRange {
@@ -109,11 +109,7 @@ export class History {
 
   /** Returns the recorded entries among some exchanges, by id. */
   async withIds(ids: readonly string[]): Promise<Map<string, HistoryEntry>> {
-    const rows = await selectIn(
-      this.#database,
-      `SELECT ${ENTRY_COLUMNS} FROM exchanges WHERE id`,
-      [...new Set(ids)].map(bytesOfId),
-    )
+    const rows = await rowsWithIds(this.#database, ids)
     return new Map((await this.#read(rows)).map(entry => [entry.id, entry]))
   }
 

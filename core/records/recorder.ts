@@ -6,7 +6,7 @@
 import { bytesOfId, idFromBytes, timeOfId } from '../lib/ids.ts'
 import { lru } from '../lib/lru.ts'
 import { bigintOf, type Database, insertAll, type Row, selectIn, type Sql, type SqlValue } from './database.ts'
-import { after, alone, counted, type EndedEntry, type HistoryEntry, KINDS, lastEnd, replaces } from './entry.ts'
+import { counted, counting, type EndedEntry, type HistoryEntry, KINDS, lastEnd } from './entry.ts'
 import { generationToRecord } from './migrations.ts'
 import { insertAccounts } from './key-records.ts'
 import { Months } from './months.ts'
@@ -59,6 +59,11 @@ const UNKNOWN = {
 /** Entries were read from a store before it lost something, and may not be in it any more. */
 export class StaleGeneration extends Error {}
 
+/** Returns the rows of the recorded exchanges among some, with ENTRY_COLUMNS. */
+export function rowsWithIds(sql: Sql, ids: readonly string[]): Promise<Row[]> {
+  return selectIn(sql, `SELECT ${ENTRY_COLUMNS} FROM exchanges WHERE id`, [...new Set(ids)].map(bytesOfId))
+}
+
 /** Writes entries. */
 export class Recorder {
   readonly #database: Database
@@ -108,14 +113,15 @@ export class Recorder {
       const replaced: SqlValue[][] = []
       for (const entry of entries) {
         const known = last.get(entry.id) ?? before.get(entry.id)
+        const counts = counting(entry, known)
+        if (!counts) continue
         if (!known) {
-          last.set(entry.id, alone(entry))
+          last.set(entry.id, counts)
           continue
         }
-        if (!replaces(entry, known)) continue
         replaced.push([number(entry.account), known.ordinal, bytesOfId(known.id), known.charge, lastEnd(known)])
         // The first end determines the time.
-        last.set(entry.id, { ...after(entry, known), at: known.at, againMs: Math.max(0, entry.at - known.at) })
+        last.set(entry.id, { ...counts, at: known.at, againMs: Math.max(0, entry.at - known.at) })
       }
       await this.#writeRows(sql, [...last.values()], number, names)
       await insertAll(
@@ -184,8 +190,10 @@ export class Recorder {
 
   /** Returns the entries that are recorded already, by id. */
   async #known(sql: Sql, entries: readonly EndedEntry[]): Promise<Map<string, HistoryEntry>> {
-    const ids = [...new Set(entries.map(({ id }) => id))].map(bytesOfId)
-    const rows = await selectIn(sql, `SELECT ${ENTRY_COLUMNS} FROM exchanges WHERE id`, ids)
+    const rows = await rowsWithIds(
+      sql,
+      entries.map(({ id }) => id),
+    )
     if (rows.length > 0) await this.#names.load(sql)
     return new Map(rows.map(row => entryOf(row, this.#names)).map(entry => [entry.id, entry]))
   }

@@ -9,18 +9,12 @@ import { type Settlement, settlementOf } from '../../core/ledger/settlement.ts'
 import { Settler } from '../../core/ledger/settler.ts'
 import { timedId } from '../../core/lib/ids.ts'
 import { StaleGeneration } from '../../core/records/recorder.ts'
+import type { Mutation as SimulationMutation } from '../ledger/simulation.ts'
 import type { Action, Fate, Fault, Request, Scope, State } from './state.ts'
 import type { World } from './world.ts'
 
 /** A rule that an exploration breaks on purpose, to see that it is found. */
-export type Mutation =
-  | 'trusts expired outcomes'
-  | 'records by place'
-  | 'trims first'
-  | 'replays nothing'
-  | 'replays by number'
-  | 'repeats nothing'
-  | 'restores no hold'
+export type Mutation = SimulationMutation | 'restores no hold'
 
 const HOUR_MS = 3_600_000
 const LEASE_MS = 24 * HOUR_MS

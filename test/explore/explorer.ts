@@ -1,8 +1,7 @@
 /**
  * Explores everything that can happen to one or two requests: each order of their steps, with faults between them, on
- * the real scripts, Settler, Restorer, recorder and recovery; the steps themselves are those of test/explore/actions.ts. It
- * visits states breadth-first until there is none left, and
- * checks each of them.
+ * the real scripts, Settler, Restorer, recorder and recovery. The steps themselves are those of test/explore/actions.ts. It
+ * visits the states breadth-first, checks each of them, and ends when it has visited all.
  */
 import { isDeepStrictEqual } from 'node:util'
 import { Actions, type Mutation } from './actions.ts'

@@ -5,7 +5,7 @@ import { FAULTS, type Fault, Scope } from './state.ts'
 const plain = (...faults: Fault[]): Scope =>
   new Scope(`a plain request, with these faults: ${faults.join(', ')}`, [7], faults, { grows: false })
 
-/** The scopes of `npm test`. The last ones have faults that met in ways that nobody expected. */
+/** The scopes of `npm test`. The last two combine faults that have shown defects together. */
 export const SHORT: readonly Scope[] = [
   new Scope('one request with any one fault', [7], FAULTS, { most: 1 }),
   plain('pause', 'the store falls back'),

@@ -92,7 +92,7 @@ export class Scope {
   }
 
   allows({ faults }: State, fault: Fault): boolean {
-    // Nobody knows what both sides have lost.
+    // If both sides lose something, what is owed cannot be known.
     const isFall = FALLS.some(falls => falls.includes(fault))
     const bothFall = isFall && FALLS.every(falls => falls.some(each => each === fault || faults.includes(each)))
     return faults.length < this.#most && this.#faults.includes(fault) && !faults.includes(fault) && !bothFall

@@ -9,10 +9,11 @@ import { timedId } from '../../core/lib/ids.ts'
 import { NANO } from '../../core/money/credits.ts'
 import { findServer } from '../../core/store/managed.ts'
 import { StoreKeys } from '../../core/ledger/store-keys.ts'
-import { beside, expireHolds, holdsOf, recordsEnv, startGateway, until, upstreamEnv } from '../gateway.ts'
+import { expireHolds, holdsOf, recordsEnv, startGateway, until } from '../gateway.ts'
 import { Place } from '../process.ts'
 import { ownPrefix, RealRedis } from '../redis.ts'
 import { ScriptedUpstream } from '../upstream.ts'
+import { withVictims } from '../victims.ts'
 
 const skip = findServer(process.env) === undefined && 'no redis-server on PATH'
 const NOTES = { endpoint: '/x', model: 'm', stream: false }
@@ -172,13 +173,11 @@ function tear({ folder }: RealRedis, text: string): void {
 }
 
 t.test('a store on a torn file, restarted twice, has no hold that its account does not count', { skip }, async t => {
-  const redis = await RealRedis.start(t)
   const upstream = await ScriptedUpstream.start(t)
   upstream.script = () => {}
-  const env = { ...upstreamEnv(upstream.url), REDIS_URL: redis.url, ...recordsEnv() }
-  const survivor = await startGateway(t, { edit: ownPrefix, env })
+  const { redis, survivor, place } = await withVictims(t, upstream)
   const { ledger } = survivor.gateway
-  const victim = await new Place(t, beside(survivor, ownPrefix), env).startProcess(t)
+  const victim = await place.startProcess(t)
   const key = await survivor.key('famC', 1n)
   const id = await survivor.id(key)
   victim.chat(key, { model: 'acme/famC-5.5', messages: [{ role: 'user', content: 'hi' }] }).catch(() => {})

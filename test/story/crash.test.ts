@@ -4,10 +4,9 @@ import t from 'tap'
 import { audit } from '../../core/ledger/audit.ts'
 import { NANO } from '../../core/money/credits.ts'
 import { findServer } from '../../core/store/managed.ts'
-import { beside, expireHolds, holdsOf, recordsEnv, startGateway, until, upstreamEnv } from '../gateway.ts'
-import { Place } from '../process.ts'
-import { ownPrefix, RealRedis } from '../redis.ts'
+import { expireHolds, holdsOf, startGateway, until } from '../gateway.ts'
 import { json, ScriptedUpstream } from '../upstream.ts'
+import { withVictims } from '../victims.ts'
 import type { Edit } from '../gateway-file.ts'
 
 const skip = findServer(process.env) === undefined && 'no redis-server on PATH'
@@ -25,7 +24,6 @@ t.test(
   'kill -9 with 200 streams open: each customer pays for what he had received, to within one renewal',
   { skip },
   async t => {
-    const redis = await RealRedis.start(t)
     const upstream = await ScriptedUpstream.start(t)
     const more: (() => void)[] = []
     let served = 0
@@ -35,12 +33,10 @@ t.test(
       res.write(DELTA.repeat(first))
       more.push(() => void res.write(DELTA.repeat(2)))
     }
-    const edit: Edit = file => ownPrefix(file).set('ledger.lease', '4s').set('ledger.reapEvery', '100ms')
-    const env = { ...upstreamEnv(upstream.url), REDIS_URL: redis.url, ...recordsEnv() }
-    const survivor = await startGateway(t, { edit, env })
+    const edit: Edit = file => file.set('ledger.lease', '4s').set('ledger.reapEvery', '100ms')
+    const { survivor, place } = await withVictims(t, upstream, edit)
     const { keys, ledger } = survivor.gateway
-    const shared = beside(survivor, edit)
-    const victim = await new Place(t, shared, env).startProcess(t)
+    const victim = await place.startProcess(t)
 
     const customers = await Promise.all(
       Array.from({ length: STREAMS }, async () => {
@@ -122,19 +118,15 @@ t.test(
   'a stream that is killed with its gateway after some seconds costs what its client had received',
   { skip },
   async t => {
-    const redis = await RealRedis.start(t)
     const upstream = await ScriptedUpstream.start(t)
     upstream.script = (_received, res) => {
       res.writeHead(200, { 'content-type': 'text/event-stream' })
       res.write(DELTA.repeat(3))
     }
     // A third of the lease is twenty minutes.
-    const edit: Edit = file => ownPrefix(file).set('ledger.lease', '1h')
-    const env = { ...upstreamEnv(upstream.url), REDIS_URL: redis.url, ...recordsEnv() }
-    const survivor = await startGateway(t, { edit, env })
+    const { survivor, place } = await withVictims(t, upstream, file => file.set('ledger.lease', '1h'))
     const { ledger } = survivor.gateway
-    const shared = beside(survivor, edit)
-    const victim = await new Place(t, shared, env).startProcess(t)
+    const victim = await place.startProcess(t)
     const key = await survivor.key('famC')
     const id = await survivor.id(key)
     await victim.chat(key, BODY)

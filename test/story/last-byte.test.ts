@@ -4,10 +4,11 @@ import http, { type ServerResponse } from 'node:http'
 import { dirname, join } from 'node:path'
 import t, { type Test } from 'tap'
 import { findServer } from '../../core/store/managed.ts'
-import { beside, expireHolds, holdsOf, recordsEnv, startGateway, until, upstreamEnv } from '../gateway.ts'
-import { Place, type Running } from '../process.ts'
-import { ownPrefix, RealRedis } from '../redis.ts'
+import { expireHolds, holdsOf, until } from '../gateway.ts'
+import type { Running } from '../process.ts'
+import type { RealRedis } from '../redis.ts'
 import { json, ScriptedUpstream } from '../upstream.ts'
+import { withVictims } from '../victims.ts'
 
 const skip = findServer(process.env) === undefined && 'no redis-server on PATH'
 const USAGE = { prompt_tokens: 100, completion_tokens: 10 }
@@ -89,13 +90,26 @@ const MODELS = { famA: 'acme/famA-medium-5', famC: 'acme/famC-5.5' }
 
 /** A gateway that stays, beside those that a test kills, and what the provider has been asked. */
 async function open(t: Test) {
-  const redis = await RealRedis.start(t)
   const upstream = await ScriptedUpstream.start(t)
   const replies: ServerResponse[] = []
   upstream.script = (_received, res) => void replies.push(res)
-  const env = { ...upstreamEnv(upstream.url), REDIS_URL: redis.url, ...recordsEnv() }
-  const survivor = await startGateway(t, { edit: ownPrefix, env })
-  return { redis, replies, survivor, place: new Place(t, beside(survivor, ownPrefix), env) }
+  return { ...(await withVictims(t, upstream)), replies }
+}
+
+/** The same, with a gateway to kill, and a JSON request of which the provider has not answered anything. */
+async function openWithRequest(t: Test) {
+  const opened = await open(t)
+  const victim = await opened.place.startProcess(t)
+  const key = await opened.survivor.key('famC')
+  const kind = KINDS[0] as Kind
+  const got = await ask(victim, key, kind)
+  await until(() => opened.replies.length > 0)
+  /** Lets the provider answer. Resolves when the client has the last byte. */
+  const answer = async (): Promise<void> => {
+    finish(opened.replies[0] as ServerResponse, kind)
+    await got.whole.promise
+  }
+  return { ...opened, victim, key, answer }
 }
 
 /** Requests a reply. @returns what the client has got so far, and a promise that resolves with its last byte */
@@ -160,15 +174,9 @@ t.test('a gateway that is killed when its client has the last byte has charged t
 })
 
 t.test('a settlement that the store does not answer at once is on disk as well', { skip }, async t => {
-  const { redis, replies, survivor, place } = await open(t)
-  const victim = await place.startProcess(t)
-  const key = await survivor.key('famC')
-  const kind = KINDS[0] as Kind
-  const got = await ask(victim, key, kind)
-  await until(() => replies.length > 0)
+  const { redis, survivor, place, victim, key, answer } = await openWithRequest(t)
   redis.signal('SIGSTOP')
-  finish(replies[0] as ServerResponse, kind)
-  await got.whole.promise
+  await answer()
   const outbox = join(dirname(survivor.file), 'data', 'outbox')
   const onDisk = (): string =>
     (existsSync(outbox) ? readdirSync(outbox) : [])
@@ -191,16 +199,10 @@ for (const [how, silence] of [
   ['has answered nothing for a while', (redis: RealRedis) => redis.signal('SIGSTOP')],
 ] as const)
   t.test(`while the store ${how}, a client gets the last byte when the charge is on disk`, { skip }, async t => {
-    const { redis, replies, survivor, place } = await open(t)
-    const victim = await place.startProcess(t)
-    const key = await survivor.key('famC')
-    const kind = KINDS[0] as Kind
-    const got = await ask(victim, key, kind)
-    await until(() => replies.length > 0)
+    const { redis, survivor, place, victim, key, answer } = await openWithRequest(t)
     await silence(redis)
     await victim.saw(/did not answer in time|Connection is closed|ECONNREFUSED|isn't writeable/)
-    finish(replies[0] as ServerResponse, kind)
-    await got.whole.promise
+    await answer()
     victim.child.kill('SIGKILL')
     await victim.closed
     if (how === 'is away') await redis.run()
