@@ -33,7 +33,9 @@ operations['put'] = { 1, 12, function(k, a)
     -- Both may be beyond the exact numbers of Lua; their difference is not.
     if ARGV[a + 10] ~= '0' then redis.call('HINCRBY', KEYS[k], 'bal', '-' .. ARGV[a + 10]) end
     -- The sums contain the entries up to here, whose outcomes are not here.
-    if ARGV[a + 11] ~= '0' then redis.call('HSET', KEYS[k], 'fr', ARGV[a + 11]) end
+    if ARGV[a + 11] ~= '0' then
+      redis.call('HSET', KEYS[k], 'fr', ARGV[a + 11], 'fh', whole(math.floor(now() / 3600000)))
+    end
   end
   return 'ok'
 end }
@@ -75,17 +77,22 @@ operations['credit'] = { 3, 4, function(k, a)
 end }
 
 -- replay(account, hold, leases, outcomes, places; lease's name, id, ordinal, charge, 'F' or 'R', what an earlier end
--- that the store knew charged, '1' if it is too recent to have been forgotten): applies an exchange that the records
--- know and that a store may have lost with its last writes. If the store has counted others since, they have the numbers of
--- those that it lost, and only the outcomes show which exchanges it knows.
-operations['replay'] = { 5, 7, function(k, a)
+-- that the store knew charged, '1' if it is too recent to have been forgotten, the charge with what counts in the sum of
+-- lost ones): applies an exchange that the records know and that a store may have lost with its last writes. If the store
+-- has counted others since, they have the numbers of those that it lost, and only the outcomes show which exchanges it
+-- knows.
+operations['replay'] = { 5, 8, function(k, a)
   local balance, reserved, count, ordinal = sums(KEYS[k])
   if not balance then return 'unknown' end
   local outcome = redis.call('HGET', KEYS[k + 3], ARGV[a + 1])
   local number, reaped = tonumber(ARGV[a + 2]), ARGV[a + 4] == 'R'
-  local known = outcome and (string.sub(outcome, 1, 1) == 'F' or
-    -- An exchange may be reaped more than once.
-    (reaped and (tonumber(string.match(outcome, ':(%d+)$')) or number) >= number))
+  local charge = tonumber(ARGV[a + 3])
+  local known = outcome and string.sub(outcome, 1, 1) == 'F'
+  if outcome and not known and reaped then
+    -- An exchange may be reaped more than once. A store that fell back may have given the same number to another charge.
+    local reapedAt, has = tonumber(string.match(outcome, ':(%d+)$')) or number, chargeIn(outcome)
+    known = reapedAt > number or (reapedAt == number and (has == charge or has == tonumber(ARGV[a + 7])))
+  end
   if known then
     -- The records have counted it with a later number.
     if ordinal < number then redis.call('HSET', KEYS[k], 'sq', whole(number)) end
@@ -105,7 +112,6 @@ operations['replay'] = { 5, 7, function(k, a)
     if placed == '1' then leavePlace(KEYS[k], KEYS[k + 4], ARGV[a + 1]) end
   end
   -- A refund is a negative charge.
-  local charge = tonumber(ARGV[a + 3])
   redis.call('HSET', KEYS[k], 'bal', whole(balance + held + (before or 0) - charge), 'rsv', whole(reserved - held), 'n',
     whole(count), 'sq', whole(math.max(ordinal, number)))
   redis.call('HSET', KEYS[k + 3], ARGV[a + 1],

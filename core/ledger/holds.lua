@@ -55,6 +55,16 @@ operations['hold'] = { 3, 10, function(k, a)
   return 'held ' .. whole(held) .. ' ' .. whole(balance)
 end }
 
+-- Returns whether the verdict does not tell how an exchange ended that has neither a hold nor an outcome here. The sender
+-- may not have noticed yet that the account was filled from the records in the hour of the exchange or later, or that the
+-- store has lost what the records know.
+local function isUnknown(account, verdict, lease)
+  if verdict == '?' then return true end
+  local known = redis.call('HMGET', account, 'fh', 'sq')
+  if verdict == '' then return known[1] and tonumber(string.match(lease, '(%d+)%.%d+$')) <= tonumber(known[1]) end
+  return tonumber(string.match(verdict, ':(%d+)$') or '0') > tonumber(known[2])
+end
+
 -- extend(account, hold, leases, outcomes, places; lease's name, id, amount, lease ms, rotation, floor, bucket, notes,
 -- verdict as for settle)
 -- Extends a live hold to an amount, or as far as the balance allows. A hold that was reaped, or lost with a failed
@@ -79,7 +89,7 @@ operations['extend'] = { 5, 9, function(k, a)
   local outcome = redis.call('HGET', KEYS[k + 3], ARGV[a + 1])
   if outcome and string.sub(outcome, 1, 1) == 'F' then return 'gone' end
   if not outcome then
-    if ARGV[a + 8] == '?' then return 'unknown' end
+    if isUnknown(KEYS[k], ARGV[a + 8], ARGV[a]) then return 'unknown' end
     if ARGV[a + 8] ~= '' and ARGV[a + 8] ~= 'N' then outcome = ARGV[a + 8] end
   end
   local held = wanted > 0 and affordable(balance, wanted, 1)
@@ -140,7 +150,7 @@ end
 -- notes, verdict, role, for how many ms the role counts, maximum waivers per hour, maximum free entries per minute)
 -- Ends an exchange with its charge in any case, even if its hold was reaped or lost. Repeating it changes nothing.
 -- The verdict says what the records know of an exchange whose outcome may no longer be here: '' if it cannot be older
--- than the outcomes, '?' if nobody has looked, 'N' for nothing, 'R' and a charge if it was reaped.
+-- than the outcomes, '?' if nobody has looked, 'N' for nothing, 'R', a charge, ':' and an ordinal if it was reaped.
 -- The role is 'lost' or 'retry' among the attempts at a request, or ''. An account without a stream of entries is a
 -- quota.
 operations['settle'] = { 7, 11, function(k, a)
@@ -155,35 +165,35 @@ operations['settle'] = { 7, 11, function(k, a)
     error('the account is missing')
   end
   local hold = redis.call('GETDEL', KEYS[k + 1])
-  local held, before, placed, forgotten = 0, nil, '0', false
+  -- A hold with an outcome is one that was restored after it was reaped, or that a torn file has brought back.
+  local outcome = (not hold or verdict == '?') and redis.call('HGET', KEYS[k + 4], id)
+  local over = outcome and string.sub(outcome, 1, 1) == 'F'
+  local held, before, placed, forgotten = 0, outcome and chargeIn(outcome) or nil, '0', false
   if hold then
     local _, earlier
     held, _, _, earlier, placed = readHold(hold)
-    before = tonumber(earlier)
-  else
-    local outcome = redis.call('HGET', KEYS[k + 4], id)
-    if outcome and string.sub(outcome, 1, 1) == 'F' then return 'done ' .. string.sub(outcome, 2) end
-    if outcome then
-      before = chargeIn(outcome)
-    elseif verdict == '?' then
-      return 'unknown'
-    elseif verdict ~= '' then
+    before = tonumber(earlier) or before
+    balance, reserved, count = balance + held, reserved - held, count - 1
+    redis.call('ZREM', KEYS[k + 2], ARGV[a])
+    if placed == '1' then leavePlace(account, KEYS[k + 5], id) end
+    if over then
+      redis.call('HSET', account, 'bal', whole(balance), 'rsv', whole(reserved), 'n', whole(count))
+      if quota then noteShare(account, KEYS[k + 5], placed, 0, -held) end
+    end
+  elseif not outcome then
+    if isUnknown(account, verdict, ARGV[a]) then return 'unknown' end
+    if verdict ~= '' then
       before = chargeIn(verdict)
       forgotten = true
     end
   end
+  if over then return 'done ' .. string.sub(outcome, 2) end
   local waived = 0
   if role ~= '' and charge > 0 then
     waived = waive(account, KEYS[k + 6], role, charge, ARGV[a + 8], ARGV[a + 9])
     charge = charge - waived
   end
-  balance = balance + held + (before or 0) - charge
-  if hold then
-    reserved = reserved - held
-    count = count - 1
-    redis.call('ZREM', KEYS[k + 2], ARGV[a])
-    if placed == '1' then leavePlace(account, KEYS[k + 5], id) end
-  end
+  balance = balance + (before or 0) - charge
   -- What was waived must be remembered: a repetition would find no attempt to waive it for.
   local silent = charge == 0 and waived == 0 and not before and
     (not hold or (kind == 'void' and (quota or unlisted(account, ARGV[a + 10]))))

@@ -1,4 +1,5 @@
 /** The operations on holds, with their keys and arguments in the order that the script expects. */
+import { type HistoryEntry, reapedCharge } from '../records/entry.ts'
 import { notesText } from '../records/notes.ts'
 import type { Hold, HoldName, HoldRequest } from './hold.ts'
 import { partMs, ROLLING_PARTS, windowAt } from './quota-windows.ts'
@@ -6,8 +7,13 @@ import type { Operation } from './scripts.ts'
 import type { Settlement } from './settlement.ts'
 import type { StoreKeys } from './store-keys.ts'
 
-/** What the records know of an exchange: nothing, or that it was reaped and charged this much. */
-export type Verdict = '' | '?' | 'N' | `R${string}`
+/** What the records know of an exchange: nothing, or that it was reaped, with its charge and the number of that entry. */
+export type Verdict = '' | '?' | 'N' | `R${string}:${string}`
+
+/** Returns the verdict of the records on an exchange that they know only as reaped, or not at all. */
+export function verdictOf(known: HistoryEntry | undefined): Verdict {
+  return known ? `R${String(reapedCharge(known))}:${String(known.ordinal)}` : 'N'
+}
 
 /** The settings of the ledger that a settlement needs. */
 export interface SettlementLimits {

@@ -3,8 +3,8 @@
  * store, and the sums of all others.
  */
 import { sideBySide } from '../lib/side-by-side.ts'
-import { OF_SUMS } from './buckets.ts'
-import { chargesAdded, type EndedEntry } from '../records/entry.ts'
+import { KEPT_MS, OF_SUMS } from './buckets.ts'
+import { chargesAdded, type EndedEntry, isFinal, lastEnd } from '../records/entry.ts'
 import { type KeyInStore, type RecoveredKeys, recoverKeys } from '../records/recovered-keys.ts'
 import type { RecordedKey } from '../records/key-records.ts'
 import type { Records } from '../records/records.ts'
@@ -15,6 +15,8 @@ import { type StreamEntry, unrecorded } from './stream.ts'
 
 /** Accounts that are compared at the same time. */
 const SIDE_BY_SIDE = 32
+/** Exchanges that are read at once. */
+const PAGE = 500
 
 /** What was recorded again, and what is lost. */
 export interface Recovered extends RecoveredKeys {
@@ -60,7 +62,10 @@ export async function recoverRecords(
     const behind = accounts.filter(({ id, ordinal }) => ordinal > (recorded.get(id)?.ordinal ?? 0))
     await sideBySide(behind, SIDE_BY_SIDE, async account => {
       const key = recorded.get(account.id)
-      const waiting = await waitingOf(scripts, account)
+      const inStream = await waitingOf(scripts, account)
+      const known = new Set(inStream.map(entry => entry.ordinal))
+      const again = await reapedAgain(scripts, records, account, host.at)
+      const waiting = [...inStream, ...again.filter(entry => !known.has(entry.ordinal))]
       const added = chargesAdded(waiting, await stored(records.history.withIds(waiting.map(({ id }) => id))))
       const lost = lostOf(account, key, { waiting, added }, host)
       // An archiver that has recorded them before the database fell back may delete those that wait at any moment.
@@ -80,11 +85,36 @@ async function waitingOf(scripts: Scripts, { id, ordinal }: InStore): Promise<re
   return entries.filter(entry => entry.ordinal <= ordinal)
 }
 
+/**
+ * Returns the later ends of exchanges that are recorded as reaped, and that were reaped again since. The store knows their
+ * charges, so that they need not be among those of which only the sum is known.
+ */
+async function reapedAgain(
+  { redis, keys }: Scripts,
+  { history }: Records,
+  { id: account, balance }: InStore,
+  at: number,
+): Promise<readonly EndedEntry[]> {
+  const found: EndedEntry[] = []
+  for (let before: number | undefined; ;) {
+    const page = await stored(history.entries(account, { before, count: PAGE }))
+    const recent = page.filter(entry => lastEnd(entry) >= at - KEPT_MS)
+    for (const entry of recent.filter(({ kind }) => !isFinal(kind))) {
+      const outcome = await stored(redis.hget(keys.outcomes(account, entry.bucket), entry.id))
+      const [, charge = '', number = ''] = /^R(\d+):(\d+)$/.exec(outcome ?? '') ?? []
+      if (Number(number) > entry.ordinal)
+        found.push({ ...entry, account, balance, ordinal: Number(number), charge: BigInt(charge), at })
+    }
+    if (recent.length < PAGE) return found
+    before = page.at(-1)?.ordinal
+  }
+}
+
 /** Returns one entry for all exchanges of an account that are neither recorded nor in the store any more. */
 function lostOf(
   { id: account, settled, ordinal, balance }: InStore,
   known: Pick<RecordedKey, 'ordinal' | 'settled'> = { ordinal: 0, settled: 0n },
-  { waiting, added }: { readonly waiting: readonly StreamEntry[]; readonly added: bigint },
+  { waiting, added }: { readonly waiting: readonly EndedEntry[]; readonly added: bigint },
   { at, newId }: { readonly at: number; readonly newId: () => string },
 ): { readonly entry: EndedEntry; readonly count: number } | undefined {
   const count = ordinal - known.ordinal - waiting.filter(entry => entry.ordinal > known.ordinal).length

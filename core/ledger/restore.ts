@@ -4,7 +4,7 @@
  */
 import { OF_SUMS } from './buckets.ts'
 import { leaseOf } from './operations.ts'
-import { type HistoryEntry, lastEnd } from '../records/entry.ts'
+import { type HistoryEntry, lastEnd, reapedCharge } from '../records/entry.ts'
 import type { RecordedKey } from '../records/key-records.ts'
 import type { Records } from '../records/records.ts'
 import { type Scripts, stored } from './scripts.ts'
@@ -137,13 +137,9 @@ export class Restorer {
     for (let at = 0; at < entries.length; at += atOnce) await Promise.all(entries.slice(at, at + atOnce).map(replay))
   }
 
-  async #replay(
-    account: string,
-    { id, ordinal, charge, kind, bucket }: HistoryEntry,
-    before: bigint,
-    recent: boolean,
-  ): Promise<void> {
+  async #replay(account: string, entry: HistoryEntry, before: bigint, recent: boolean): Promise<void> {
     const { keys } = this.#scripts
+    const { id, ordinal, charge, kind, bucket } = entry
     const own = keys.of(account)
     await this.#scripts.run({
       name: 'replay',
@@ -157,6 +153,7 @@ export class Restorer {
         kind === 'reaped' ? 'R' : 'F',
         String(before),
         recent ? '1' : '',
+        String(reapedCharge(entry)),
       ],
     })
   }

@@ -2,12 +2,13 @@
  * Settles and extends holds. If the store no longer has a hold, and may have forgotten how its exchange ended, the
  * records are asked first.
  */
-import { isFinal, type HistoryEntry, reapedCharge } from '../records/entry.ts'
+import { isFinal, type HistoryEntry } from '../records/entry.ts'
 import { isOld, startOf } from './buckets.ts'
 import type { Continuity } from './continuity.ts'
 import type { Hold, HoldName } from './hold.ts'
-import { extendOperation, settleOperation, type SettlementLimits, type Verdict } from './operations.ts'
+import { extendOperation, settleOperation, type SettlementLimits, type Verdict, verdictOf } from './operations.ts'
 import { OF_QUOTAS } from './store-keys.ts'
+import { CLOSED_STORE } from './refusals.ts'
 import { type Scripts, unavailable } from './scripts.ts'
 import type { Settlement } from './settlement.ts'
 
@@ -35,7 +36,7 @@ export class Settler {
 
   /** Sends a settlement. Sending it again changes nothing, however late. @throws GatewayError unavailable */
   async send(settlement: Settlement): Promise<void> {
-    if (!this.#continuity.open) throw unavailable(new Error('the store is being compared with the records'))
+    if (!this.#continuity.open) throw unavailable(new Error(CLOSED_STORE))
     await this.#asking(settlement, settlement.bucket, verdict => this.#settle(settlement, verdict))
   }
 
@@ -53,7 +54,7 @@ export class Settler {
     const { amount } = hold
     const { leaseMs } = this.#limits
     const known = await this.#recorded(hold.id)
-    const verdict: Verdict = known ? `R${String(reapedCharge(known))}` : 'N'
+    const verdict = verdictOf(known)
     return this.#scripts.run(extendOperation(hold, { amount, leaseMs, verdict }, this.#scripts.keys))
   }
 
@@ -88,7 +89,9 @@ export class Settler {
     // A store that has an entry in a stream has its outcome too, unless that is so old that it may have expired.
     const known = await (old ? this.#entry(id, account) : this.#recorded(id))
     if (known && isFinal(known.kind)) return ['gone']
-    if (!this.#continuity.open) throw unavailable(new Error('the store is being compared with the records'))
-    return run(known ? `R${String(reapedCharge(known))}` : 'N')
+    if (!this.#continuity.open) throw unavailable(new Error(CLOSED_STORE))
+    const told = await run(verdictOf(known))
+    if (told[0] === 'unknown') throw unavailable(new Error('the store lacks what is recorded'))
+    return told
   }
 }

@@ -4,6 +4,7 @@ import { auditAccount } from '../../core/ledger/audit.ts'
 import { Hold, type HoldRequest } from '../../core/ledger/hold.ts'
 import { holdOperation, reapOperation, leaseOf, renewOperation } from '../../core/ledger/operations.ts'
 import { recoverRecords } from '../../core/ledger/records-recovery.ts'
+import { recount } from '../../core/ledger/recount.ts'
 import type { Operation, Scripts } from '../../core/ledger/scripts.ts'
 import { type Settlement, settlementOf } from '../../core/ledger/settlement.ts'
 import { Settler } from '../../core/ledger/settler.ts'
@@ -14,7 +15,7 @@ import type { Action, Fate, Fault, Request, Scope, State } from './state.ts'
 import type { World } from './world.ts'
 
 /** A rule that an exploration breaks on purpose, to see that it is found. */
-export type Mutation = SimulationMutation | 'restores no hold'
+export type Mutation = SimulationMutation | 'restores no hold' | 'counts no hold'
 
 const HOUR_MS = 3_600_000
 const LEASE_MS = 24 * HOUR_MS
@@ -39,19 +40,21 @@ export class Actions {
     this.#world = world
     this.#scope = scope
     this.#mutation = mutation
+    const { ledger } = world
     const view = {
       isDoubtful: () => this.#state.doubtful,
-      now: () => Date.now() + (this.#state.faults.includes('hours pass') ? 4 * HOUR_MS : 0),
+      now: () => world.now + (this.#state.faults.includes('hours pass') ? 4 * HOUR_MS : 0),
       open: true,
     }
     const scripts = { keys: world.scripts.keys, run: (operation: Operation) => this.#send(operation) }
-    this.#settler = new Settler(scripts as Scripts, view, LIMITS, world.ledger)
-    const { ledger } = world
+    this.#settler = new Settler(scripts as Scripts, view, LIMITS, {
+      entry: (id, account) => world.once(`entry ${id} ${account ?? ''}`, 'both', () => ledger.entry(id, account)),
+    })
     const run = ledger.scripts.run.bind(ledger.scripts)
     ledger.scripts.run = async operation => {
       if (operation.name !== 'replay') return run(operation)
       if (mutation === 'replays nothing') return ['ok']
-      const args = mutation === 'replays by number' ? [...operation.args.slice(0, 6), ''] : operation.args
+      const args = mutation === 'replays by number' ? operation.args.with(6, '') : operation.args
       return run({ ...operation, args })
     }
   }
@@ -66,7 +69,7 @@ export class Actions {
         this.#next = next
         return run()
       }
-      found.push({ name, isFault: false, changesRecords: false, ...of, run: prepared })
+      found.push({ name, isFault: false, ...of, run: prepared })
     }
     const fault = (name: Fault, run: () => Promise<void> | void, of: Partial<Action> = {}): void => {
       if (!this.#scope.allows(state, name)) return
@@ -76,9 +79,9 @@ export class Actions {
       }
       step(name, faulty, { isFault: true, ...of })
     }
-    const compare = (): void => step(`compare the ${state.fallen}`, () => this.#compare(), { changesRecords: true })
-    // A store that is hours old was restored by an operator: its server is another one, which everybody notices.
-    if (state.fallen === 'store' && state.faults.includes('hours pass')) {
+    const compare = (): void => step(`compare the ${state.fallen}`, () => this.#compare())
+    // A store that is hours old was restored by an operator, and one with a torn file was restarted: everybody notices.
+    if (state.fallen === 'torn store' || (state.fallen === 'store' && state.faults.includes('hours pass'))) {
       compare()
       return found
     }
@@ -94,28 +97,35 @@ export class Actions {
       if (settlement === 'waiting') step(name('send again'), () => this.#sendSettlement(x))
       if (settlement === 'taken') fault('repeat', () => this.#repeat(x))
       const lease = view.leases[x]
-      if (lease === 'live' && (phase === 'live' || phase === 'in doubt')) fault('pause', () => this.#expire(x))
-      if (lease === 'live' && phase !== 'live' && phase !== 'in doubt') step(name('expire'), () => this.#expire(x))
+      if (lease === 'live' && (phase === 'live' || phase === 'in doubt')) fault('pause', () => this.#world.expire(x))
+      if (lease === 'live' && phase !== 'live' && phase !== 'in doubt')
+        step(name('expire'), () => this.#world.expire(x))
       if (lease === 'over') step(name('reap'), () => this.#reap(x))
+      // The file holds nothing from before it was emptied, and nothing that is hours old.
+      const mayComeBack = !state.faults.includes('the store is emptied') && !state.faults.includes('hours pass')
+      if (phase !== 'new' && !view.holds[x] && state.fallen === 'nothing' && mayComeBack)
+        fault('a hold comes back', () => this.#comesBack(x))
     })
     state.late.forEach((operation, at) => step(`late ${operation.name}`, () => this.#deliver(at)))
     const isRunning = state.requests.some(({ phase }) => phase === 'live' || phase === 'in doubt')
     if (isRunning || state.requests.some(({ settlement }) => settlement === 'taken')) fault('kill', () => this.#kill())
     if (state.fallen === 'nothing') {
-      const changesRecords = true
       if (view.entries.length > 0 && state.untrimmed.length === 0) {
-        step('record', () => this.#record(), { changesRecords })
+        step('record', () => this.#record())
         fault('the database is away', () => this.#recordInVain())
       }
       fault('the store restarts', () => void (this.#state.fallen = 'store'))
       fault('the store falls back', () => this.#storeFalls(state.savedStore))
       fault('the store is emptied', () => this.#storeFalls(undefined))
-      fault('the records fall back', () => this.#recordsFall(), { changesRecords })
-      const mayBeOld = state.late.length === 0 && state.requests.every(({ phase }) => phase !== 'new')
+      fault('the records fall back', () => this.#recordsFall())
+      // Leases that nobody renews are over within a minute.
+      const isOver = ({ phase }: Request, x: number): boolean =>
+        phase === 'live' || phase === 'in doubt' || (phase !== 'new' && !view.leases[x])
+      const mayBeOld = state.late.length === 0 && state.requests.every(isOver)
       if (mayBeOld && view.entries.length === 0 && state.untrimmed.length === 0)
-        fault('hours pass', () => this.#hoursPass(), { changesRecords })
+        fault('hours pass', () => this.#hoursPass())
       if (this.#scope.allows(state, 'the store falls back') && state.savedStore !== state.store)
-        step('save the store', async () => void (this.#state.savedStore = state.store), { isFault: true })
+        step('save the store', () => this.#save(), { isFault: true })
       if (this.#scope.allows(state, 'the records fall back') && state.savedRecords !== state.records)
         step('save the records', async () => void (this.#state.savedRecords = state.records), { isFault: true })
     } else compare()
@@ -151,28 +161,21 @@ export class Actions {
   #settlement(x: number, charge: number): Settlement {
     const { account, ids, bucket } = this.#world
     const end = { charge: BigInt(charge), kind: charge === 0 ? 'void' : 'settle', notes: NOTES } as const
-    return { ...settlementOf({ account, id: ids[x] ?? '', bucket }, end, Date.now()), at: 0 }
+    return settlementOf({ account, id: ids[x] ?? '', bucket }, end, 0)
   }
 
   /** Sends a message to the store. */
   async #send(asked: Operation): Promise<readonly string[]> {
     const fate = this.#next()
     const trusts = this.#mutation === 'trusts expired outcomes' && asked.name === 'settle'
-    const args = trusts ? asked.args.map((arg, at) => (at === 6 && arg === '?' ? '' : arg)) : asked.args
+    const args = trusts ? asked.args.map((arg, at) => (at === 6 && arg === '?' ? 'N' : arg)) : asked.args
     const operation = { ...asked, args }
     if (fate !== 'arrives') this.#state.faults.push(fate)
     if (fate === 'is late') this.#state.late.push(operation)
     const gone = new GatewayError('unavailable', { cause: new Error('the message is lost') })
     if (fate === 'is lost' || fate === 'is late') throw gone
-    const answer = await this.#run(operation)
+    const answer = await this.#world.run(operation)
     if (fate === 'is not answered') throw gone
-    return answer
-  }
-
-  #run(operation: Operation): Promise<readonly string[]> {
-    const { scripts } = this.#world
-    const answer = scripts.run(operation)
-    scripts.flush()
     return answer
   }
 
@@ -188,7 +191,12 @@ export class Actions {
 
   async #hold(x: number): Promise<void> {
     const { scripts, bucket } = this.#world
-    const operation = holdOperation(this.#holdRequest(x), bucket, { leaseMs: LEASE_MS, now: Date.now() }, scripts.keys)
+    const operation = holdOperation(
+      this.#holdRequest(x),
+      bucket,
+      { leaseMs: LEASE_MS, now: this.#world.now },
+      scripts.keys,
+    )
     const [kind, held] = (await this.#try(this.#send(operation))) ?? ['in doubt']
     this.#request(x).phase = kind === 'held' ? 'live' : kind === 'in doubt' ? 'in doubt' : 'over'
     this.#request(x).amount = Number(held ?? 0)
@@ -226,12 +234,6 @@ export class Actions {
     await this.#try(this.#settler.send(this.#settlement(x, this.#scope.charges[x] ?? 0)))
   }
 
-  async #expire(x: number): Promise<void> {
-    const { scripts, account, ids, bucket } = this.#world
-    const lease = leaseOf({ account, id: ids[x] ?? '' }, bucket)
-    await scripts.redis.zadd(scripts.keys.of(account).leases, 'XX', 1, lease)
-  }
-
   async #reap(x: number): Promise<void> {
     const { scripts, account, ids, bucket } = this.#world
     await this.#try(this.#send(reapOperation(leaseOf({ account, id: ids[x] ?? '' }, bucket), scripts.keys)))
@@ -239,7 +241,7 @@ export class Actions {
 
   async #deliver(at: number): Promise<void> {
     const [operation] = this.#state.late.splice(at, 1)
-    await this.#try(this.#run(operation as Operation))
+    await this.#try(this.#world.run(operation as Operation))
   }
 
   /** The gateway dies. Another one reaps, records, and takes over what is on its disk. */
@@ -256,12 +258,14 @@ export class Actions {
   }
 
   async #record(): Promise<void> {
-    const { records } = this.#world.ledger
-    const entries = await this.#world.entries()
-    const named =
-      this.#mutation === 'records by place' ? entries.map(each => ({ ...each, id: timedId(each.at) })) : entries
-    await records.recorder.record(named, new Map(), await records.generation())
-    this.#state.untrimmed = this.#world.view(this.#state.store).entries.slice()
+    const { ledger, view } = { ledger: this.#world.ledger, view: this.#world.view(this.#state.store) }
+    await this.#world.once('record', 'both', async () => {
+      const entries = await this.#world.entries()
+      const named =
+        this.#mutation === 'records by place' ? entries.map(each => ({ ...each, id: timedId(each.at) })) : entries
+      await ledger.records.recorder.record(named, new Map(), await ledger.records.generation())
+    })
+    this.#state.untrimmed = view.entries.slice()
   }
 
   async #recordInVain(): Promise<void> {
@@ -275,62 +279,105 @@ export class Actions {
 
   /** Hours pass after everything was recorded: outcomes expire. */
   async #hoursPass(): Promise<void> {
-    const { ledger } = this.#world
+    await this.#age()
     for (const content of ['savedStore', 'store'] as const) {
-      await this.#world.to(this.#state[content], this.#state.records)
-      await this.#world.forgetOutcomes()
-      this.#state[content] = await this.#world.saveStore()
+      this.#world.to(this.#state[content], this.#world.at.records)
+      // Nothing that is not recorded yet expires.
+      if (this.#world.view(this.#state[content]).entries.length === 0) await this.#world.forgetOutcomes()
+      this.#state[content] = this.#world.at.store
     }
-    await ledger.records.database.transaction(async sql => {
-      for (const table of ['exchanges', 'replaced'])
-        await sql.all(`UPDATE ${table} SET ended = ended - ?`, [4 * HOUR_MS])
-    })
+    this.#state.savedComparisons = 0
+  }
+
+  /** Lets everything have ended one comparison of the store ago. */
+  async #age(): Promise<void> {
+    const { store, records } = this.#world.at
+    this.#world.to(store, this.#state.savedRecords)
+    await this.#world.age()
+    this.#state.savedRecords = this.#world.at.records
+    this.#world.to(store, records)
+    await this.#world.age()
+  }
+
+  /** A store that restarts on a torn file has a hold again that its account does not count. */
+  async #comesBack(x: number): Promise<void> {
+    await this.#world.bringBack(x, HELD)
+    this.#state.late = []
+    this.#state.fallen = 'torn store'
   }
 
   /** The store loses what came after a content, or everything. What was on its way is lost with the connections. */
   async #storeFalls(saved: number | undefined): Promise<void> {
     const { final } = this.#world.recorded(this.#state.records)
     if (saved === undefined) await this.#world.empty()
-    else await this.#world.to(saved, this.#state.records)
+    else this.#world.to(saved, this.#state.records)
     this.#state.requests.forEach((request, x) => {
       if (request.settlement === 'done' && !final.has(x)) request.excused = true
     })
     this.#state.late = []
+    this.#state.comparisons = saved === undefined ? 0 : this.#state.savedComparisons
     this.#state.fallen = saved === undefined ? 'empty store' : 'store'
   }
 
-  async #recordsFall(): Promise<void> {
-    await this.#world.to(this.#state.store, this.#state.savedRecords)
+  async #save(): Promise<void> {
+    this.#state.savedStore = this.#state.store
+    this.#state.savedComparisons = this.#state.comparisons
+  }
+
+  #recordsFall(): void {
+    this.#world.to(this.#state.store, this.#state.savedRecords)
     this.#state.fallen = 'records'
   }
 
   /** Compares what fell back with the other side, and repeats what this side knows. */
   async #compare(): Promise<void> {
-    const { ledger, account } = this.#world
-    const { records, restorer } = ledger
-    const { fallen } = this.#state
-    this.#state.fallen = 'nothing'
-    const before = await records.generation()
-    const read = await this.#world.entries()
-    await records.nextGeneration()
+    const { fallen, comparisons } = this.#state
+    this.#state.fallen = fallen === 'torn store' ? 'uncounted store' : 'nothing'
+    if (fallen === 'uncounted store') return this.#recount()
     if (fallen === 'records') {
-      await recoverRecords(this.#world.scripts, records, { at: Date.now(), newId: () => timedId(Date.now()) })
+      await this.#world.once('recover', 'both', () => this.#recover())
       return
     }
-    const key = await records.keys.get(account)
-    if (!key) throw new Error('the records lack the key')
-    const hoursPassed = this.#state.faults.includes('hours pass')
-    await restorer.restore(key, fallen === 'empty store' ? undefined : hoursPassed ? Date.now() - HOUR_MS : 0)
+    const since = fallen === 'empty store' ? undefined : this.#world.comparedMs(comparisons)
+    await this.#world.once(`restore since ${since ?? 'ever'}`, 'both', () => this.#restoreStore(since))
+    await this.#age()
+    this.#state.comparisons = 0
+    this.#state.savedComparisons++
     this.#state.doubtful = true
-    await this.#mustBeStale(records.recorder.record(read, new Map(), before))
     for (const [x, request] of this.#state.requests.entries()) {
       if (request.settlement === 'taken') request.settlement = this.#mutation === 'repeats nothing' ? 'done' : 'waiting'
       if (request.phase === 'live' && this.#mutation !== 'restores no hold') await this.#restoreHold(x)
     }
-    const { holds } = this.#world.view(await this.#world.saveStore())
+    const { holds } = this.#world.view(this.#world.at.store)
     this.#state.requests.forEach(({ phase }, x) => {
       if (phase === 'live' && !holds[x]) throw new Error(`request ${x + 1} runs without a hold`)
     })
+  }
+
+  /** Requests go on between the restart of the store and this. */
+  async #recount(): Promise<void> {
+    const { scripts } = this.#world
+    if (this.#mutation === 'counts no hold') return
+    await this.#world.once('recount', 'store', () => recount(scripts, LEASE_MS, { corrected: () => {} }))
+  }
+
+  async #recover(): Promise<void> {
+    const { scripts, ledger, now } = this.#world
+    await ledger.records.nextGeneration()
+    await recoverRecords(scripts, ledger.records, { at: now, newId: () => timedId(now) })
+  }
+
+  /** Fills the store from the records. What was read from it before must not be recorded after that. */
+  async #restoreStore(since: number | undefined): Promise<void> {
+    const { ledger, account } = this.#world
+    const { records, restorer } = ledger
+    const before = await records.generation()
+    const read = await this.#world.entries()
+    await records.nextGeneration()
+    const key = await records.keys.get(account)
+    if (!key) throw new Error('the records lack the key')
+    await restorer.restore(key, since)
+    await this.#mustBeStale(records.recorder.record(read, new Map(), before))
   }
 
   async #restoreHold(x: number): Promise<void> {
@@ -359,8 +406,10 @@ export class Actions {
       all.reduce((sum, { amount }) => sum + amount, 0n),
     )
     equal('the number of holds', count, all.length)
-    await this.#world.to(state.store, state.records)
-    const findings = await auditAccount(this.#world.ledger, this.#world.account, 'sums')
+    this.#world.to(state.store, state.records)
+    const findings = await this.#world.once('audit', 'both', () =>
+      auditAccount(this.#world.ledger, this.#world.account, 'sums'),
+    )
     if (findings.length > 0) throw new Error(findings.join('; '))
   }
 

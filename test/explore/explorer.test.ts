@@ -34,6 +34,7 @@ const BROKEN: readonly (readonly [Mutation, RegExp, readonly Fault[], charges?: 
   ['replays by number', /is not/, ['the store falls back'], [7, 9]],
   ['repeats nothing', /0 was charged where one of 7 is owed/, ['the store falls back']],
   ['restores no hold', /runs without a hold/, ['the store falls back']],
+  ['counts no hold', /is not/, ['a hold comes back']],
 ]
 
 t.test('an exploration finds each rule that is broken', { skip }, async t => {

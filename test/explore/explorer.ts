@@ -3,6 +3,7 @@
  * the real scripts, Settler, Restorer, recorder and recovery. The steps themselves are those of test/explore/actions.ts. It
  * visits the states breadth-first, checks each of them, and ends when it has visited all.
  */
+import { hash } from 'node:crypto'
 import { isDeepStrictEqual } from 'node:util'
 import { Actions, type Mutation } from './actions.ts'
 import { type Action, begin, type Fate, keyOf, type Scope, type State } from './state.ts'
@@ -18,11 +19,16 @@ export interface Explored {
   readonly tally: ReadonlyMap<string, number>
 }
 
-/** A state with the way that led to it. */
+/** The last step of the way to a state. */
+interface Way {
+  readonly from: Way | undefined
+  readonly by: string
+}
+
+/** A state that is visited next. States that were visited are forgotten, except for their keys. */
 interface Visited {
   readonly state: State
-  readonly from: Visited | undefined
-  readonly by: string
+  readonly way: Way | undefined
 }
 
 /**
@@ -31,14 +37,12 @@ interface Visited {
  */
 export async function explore(world: World, scope: Scope, mutation?: Mutation): Promise<Explored> {
   const actions = new Actions(world, scope, mutation)
-  const first: Visited = { state: begin(scope, await world.saveStore(), world.saveRecords()), from: undefined, by: '' }
-  const seen = new Set([keyOf(first.state)])
+  const first: Visited = { state: begin(scope, world.at.store, world.at.records), way: undefined }
+  const seen = new Set([hash('sha1', keyOf(first.state), 'base64')])
   const tally = new Map<string, number>()
   let [transitions, ends] = [0, 0]
   for (let frontier = [first]; frontier.length > 0;) {
     const next: Visited[] = []
-    // The records are put back as rarely as possible.
-    frontier.sort((one, other) => one.state.records - other.state.records || one.state.store - other.state.store)
     for (const at of frontier) {
       const enabled = actions.enabled(at.state)
       if (!enabled.some(({ isFault }) => !isFault)) {
@@ -50,8 +54,8 @@ export async function explore(world: World, scope: Scope, mutation?: Mutation): 
           transitions++
           const by = fates.every(fate => fate === 'arrives') ? action.name : `${action.name} (${fates.join(', ')})`
           tally.set(action.name, (tally.get(action.name) ?? 0) + 1)
-          const to = { state, from: at, by }
-          const key = keyOf(state)
+          const to = { state, way: { from: at.way, by } }
+          const key = hash('sha1', keyOf(state), 'base64')
           if (seen.has(key)) continue
           seen.add(key)
           await guarded(to, '', () => actions.check(state))
@@ -84,22 +88,21 @@ async function* outcomes(
       fates.push('arrives')
       return 'arrives'
     }
-    await world.to(draft.store, draft.records)
+    world.to(draft.store, draft.records)
     await guarded(at, action.name, async () => {
       await action.run(draft, fate)
-      draft.store = await world.saveStore()
-      if (action.changesRecords) draft.records = world.saveRecords()
+      Object.assign(draft, world.at)
     })
     if (!isDeepStrictEqual(draft, at.state)) yield [draft, fates]
   }
 }
 
-async function guarded(at: Visited, then: string, work: () => void | Promise<void>): Promise<void> {
+async function guarded({ way }: Visited, then: string, work: () => void | Promise<void>): Promise<void> {
   try {
     await work()
   } catch (cause) {
     const steps = then === '' ? [] : [then]
-    for (let step: Visited | undefined = at; step?.from; step = step.from) steps.unshift(step.by)
+    for (let step = way; step; step = step.from) steps.unshift(step.by)
     throw new Error(`${(cause as Error).message}\nafter: ${steps.join('; ')}`, { cause })
   }
 }

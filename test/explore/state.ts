@@ -16,15 +16,16 @@ export const FAULTS = [
   'the database is away',
   'hours pass',
   'the store restarts',
+  'a hold comes back',
   'the store falls back',
   'the store is emptied',
   'the records fall back',
 ] as const
 export type Fault = (typeof FAULTS)[number]
 
-/** The faults with which the store loses something, and those with which the records do. */
+/** The faults with which the store loses something, and those with which the records do. Outcomes are lost with time. */
 const FALLS: readonly (readonly Fault[])[] = [
-  ['the store falls back', 'the store is emptied'],
+  ['the store falls back', 'the store is emptied', 'hours pass'],
   ['the records fall back'],
 ]
 
@@ -54,13 +55,16 @@ export interface State {
   /** What they fall back to. */
   savedStore: number
   savedRecords: number
+  /** How many comparisons ago the store was compared last, and what it falls back to. More than none after a fall. */
+  comparisons: number
+  savedComparisons: number
   readonly requests: Request[]
   /** Messages that arrive later. */
   late: Operation[]
   /** Entries that the archiver has recorded and not yet deleted from the store. */
   untrimmed: string[]
   /** What fell back and was not compared yet. */
-  fallen: 'nothing' | 'store' | 'empty store' | 'records'
+  fallen: 'nothing' | 'store' | 'torn store' | 'uncounted store' | 'empty store' | 'records'
   /** Whether outcomes may be missing in the store. */
   doubtful: boolean
   /** The faults so far. */
@@ -104,7 +108,6 @@ export interface Action {
   readonly name: string
   /** Whether the step is a fault, or something that never has to happen. */
   readonly isFault: boolean
-  readonly changesRecords: boolean
   run(state: State, fate: () => Fate): Promise<void>
 }
 
@@ -115,6 +118,8 @@ export function begin({ charges }: Scope, store: number, records: number): State
     records,
     savedStore: store,
     savedRecords: records,
+    comparisons: 0,
+    savedComparisons: 0,
     requests: charges.map(() => ({
       phase: 'new',
       amount: 0,

@@ -1,28 +1,30 @@
 /**
  * The parts that an exploration drives: one account in a real store with the real scripts, and real records in a SQLite
- * file in memory. Both can be put back to any content that they had.
+ * file in memory. Both can be put back to any content that they had. The same work in the same contents gives the same, so
+ * it is done once.
  */
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { DatabaseSync, type SQLInputValue } from 'node:sqlite'
 import type { Test } from 'tap'
 import { OF_SUMS } from '../../core/ledger/buckets.ts'
 import { Keys } from '../../core/ledger/keys.ts'
 import type { Ledger } from '../../core/ledger/ledger.ts'
-import { Scripts } from '../../core/ledger/scripts.ts'
+import { leaseOf } from '../../core/ledger/operations.ts'
+import { type Operation, Scripts } from '../../core/ledger/scripts.ts'
 import { readStream, type StreamEntry } from '../../core/ledger/stream.ts'
 import { timedId } from '../../core/lib/ids.ts'
-import { KINDS } from '../../core/records/entry.ts'
+import { isFinal, lastEnd } from '../../core/records/entry.ts'
 import type { Store } from '../../core/store/store.ts'
 import { openLedger } from '../ledger/open.ts'
+import { type Rows, SqliteRows } from '../records/sqlite-rows.ts'
 import type { RealRedis } from '../redis.ts'
 
-/** The number of the kind of reaped exchanges in the records. */
-const REAPED = String(KINDS.indexOf('reaped'))
 /** What the account was granted, in nano-credits. */
 export const GRANTED = 1000n
 const HOUR_MS = 3_600_000
+/** The time from one comparison of the store to the next. Outcomes may have expired then. */
+const COMPARISON_MS = 4 * HOUR_MS
 
 /** The content of the store, as far as it matters. */
 export interface StoreView {
@@ -45,13 +47,19 @@ interface StoreSnapshot {
   readonly dumps: readonly (Buffer | null)[]
 }
 
-type Rows = ReadonlyMap<string, readonly Record<string, SQLInputValue>[]>
-
 interface RecordsSnapshot {
   readonly settled: bigint
   /** Requests whose last word is recorded. */
   readonly final: ReadonlySet<number>
   readonly rows: Rows
+}
+
+/** What work gave, and the contents after it. */
+interface Done {
+  readonly store: number
+  readonly records: number
+  readonly answer?: unknown
+  readonly thrown?: unknown
 }
 
 /** Contents by number. The same content has the same number. */
@@ -72,27 +80,25 @@ export class World {
   readonly ledger: Ledger
   readonly scripts: Scripts
   readonly account: string
+  /** The time, which stands still. */
+  readonly now = Date.now()
   /** The ids of requests. */
-  readonly ids: readonly string[]
-  readonly bucket = `${Math.floor(Date.now() / HOUR_MS)}.0`
-  readonly #raw: DatabaseSync
-  readonly #tables: readonly string[]
+  readonly ids: readonly string[] = [timedId(this.now), timedId(this.now + 1)]
+  readonly bucket = `${Math.floor(this.now / HOUR_MS)}.0`
+  readonly #rows: SqliteRows
   readonly #stores = new Contents<StoreSnapshot>()
   readonly #records = new Contents<RecordsSnapshot>()
+  readonly #done = new Map<string, Done>()
+  /** The contents that the exploration is in. The parts follow when something is done in them. */
+  #at = { store: -1, records: -1 }
+  /** The contents that the parts have. */
   #now = { store: -1, records: -1 }
 
-  private constructor(ledger: Ledger, store: Store, prefix: string, account: string, raw: DatabaseSync) {
+  private constructor(ledger: Ledger, store: Store, prefix: string, account: string, rows: SqliteRows) {
     this.ledger = ledger
     this.scripts = new Scripts(store, prefix)
     this.account = account
-    this.ids = [timedId(Date.now()), timedId(Date.now() + 1)]
-    this.#raw = raw
-    // The lineage of the records only grows.
-    this.#tables = raw
-      .prepare("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%'")
-      .all()
-      .map(row => String(row['name']))
-      .filter(name => name !== 'commits' && name !== 'audit')
+    this.#rows = rows
   }
 
   /** Opens a world of its own. @param change changes the text of the scripts */
@@ -105,10 +111,57 @@ export class World {
     if (change) client.defineCommand = (name, { lua, ...how }) => define(name, { ...how, lua: change(lua) })
     const keys = new Keys(ledger, 0, Date.now)
     const { key } = await keys.create({ type: 'famC', name: '', credits: GRANTED, expiresAt: undefined })
-    const raw = new DatabaseSync(join(data, 'records.sqlite'))
-    t.teardown(() => raw.close())
-    raw.exec('PRAGMA busy_timeout=10000; PRAGMA synchronous=OFF')
-    return new World(ledger, store, prefix, key.id, raw)
+    // The lineage of the records, and the log of changes, only grow.
+    const rows = new SqliteRows(t, join(data, 'records.sqlite'), 'commits', 'audit')
+    const world = new World(ledger, store, prefix, key.id, rows)
+    world.#at = { store: await world.#saveStore(), records: await world.#saveRecords() }
+    return world
+  }
+
+  /** The numbers of the contents now. */
+  get at(): { readonly store: number; readonly records: number } {
+    return this.#at
+  }
+
+  /** Goes to contents. */
+  to(store: number, records: number): void {
+    this.#at = { store, records }
+  }
+
+  /**
+   * Does work in the contents of now, or returns what the same work gave in them before.
+   * @param name the same for the same work
+   * @param of what the work reads and changes
+   * @throws what the work throws
+   */
+  async once<T>(name: string, of: 'store' | 'both', work: () => Promise<T>): Promise<T> {
+    const { store, records } = this.#at
+    const key = `${store} ${of === 'both' ? records : ''} ${name}`
+    const done = this.#done.get(key) ?? (await this.#do(of, work))
+    this.#done.set(key, done)
+    this.#at = { store: done.store, records: of === 'both' ? done.records : records }
+    if (done.thrown !== undefined) throw done.thrown
+    return done.answer as T
+  }
+
+  async #do(of: 'store' | 'both', work: () => Promise<unknown>): Promise<Done> {
+    await this.#putStoreBack(this.#at.store)
+    if (of === 'both') this.#putRecordsBack(this.#at.records)
+    const given = await work().then(
+      answer => ({ answer }),
+      (thrown: unknown) => ({ thrown }),
+    )
+    return { store: await this.#saveStore(), records: of === 'both' ? await this.#saveRecords() : -1, ...given }
+  }
+
+  /** Runs an operation. @throws GatewayError */
+  run(operation: Operation): Promise<readonly string[]> {
+    const { name, keys, args } = operation
+    return this.once([name, ...keys, ...args].join(' '), 'store', () => {
+      const answer = this.scripts.run(operation)
+      this.scripts.flush()
+      return answer
+    })
   }
 
   get #names(): string[] {
@@ -128,8 +181,7 @@ export class World {
     return this.#records.all[records] as RecordsSnapshot
   }
 
-  /** Returns the number of the store's content now. */
-  async saveStore(): Promise<number> {
+  async #saveStore(): Promise<number> {
     const names = this.#names
     const [account = '', leases = '', stream = '', , outcomes = '', ofSums = '', ...holds] = names
     const pipeline = this.scripts.redis.pipeline()
@@ -189,50 +241,36 @@ export class World {
     return [kind, ordinal, this.ids.indexOf(id), charge, before].join(' ')
   }
 
-  /** Returns the number of the records' content now. */
-  saveRecords(): number {
-    const rows = new Map(
-      this.#tables.map(table => {
-        const statement = this.#raw.prepare(`SELECT * FROM ${table}`)
-        statement.setReadBigInts(true)
-        return [table, statement.all()]
-      }),
-    )
-    const hex = (id: unknown): string => Buffer.from(id as Uint8Array).toString('hex')
-    const index = (id: unknown): number => this.ids.findIndex(each => each.replaceAll('-', '') === hex(id))
-    const exchanges = (rows.get('exchanges') ?? []).map(({ id, ordinal, charge, kind, ended }) => [
-      index(id),
-      ...[ordinal, charge, kind].map(String),
-      Number(ended) < Date.now() - 2 * HOUR_MS ? 'old' : 'recent',
+  async #saveRecords(): Promise<number> {
+    const rows = this.#rows.read()
+    const ageOf = (ms: number): string => String(Math.round((this.now - ms) / COMPARISON_MS))
+    const entries = await this.ledger.records.history.entries(this.account, { count: 100 })
+    const exchanges = entries.map(entry => [
+      this.ids.indexOf(entry.id),
+      ...[entry.ordinal, entry.charge, entry.kind, ageOf(entry.at), ageOf(lastEnd(entry))].map(String),
     ])
-    const replaced = (rows.get('replaced') ?? []).map(({ ordinal, charge }) => [ordinal, charge].map(String))
+    const replaced = (rows.get('replaced') ?? []).map(({ ordinal, charge, ended }) => [
+      ...[ordinal, charge].map(String),
+      ageOf(Number(ended)),
+    ])
     const totals = (rows.get('totals') ?? []).map(({ ordinal, settled }) => [ordinal, settled].map(String))
     const text = JSON.stringify([exchanges.map(String).sort(), replaced, totals])
     this.#now.records = this.#records.numberOf(text, () => ({
       settled: BigInt(totals[0]?.[1] ?? 0),
-      final: new Set(exchanges.filter(([, , , kind]) => kind !== REAPED).map(([at]) => Number(at))),
+      final: new Set(entries.filter(({ kind }) => isFinal(kind)).map(({ id }) => this.ids.indexOf(id))),
       rows,
     }))
     return this.#now.records
   }
 
-  /** Puts both back to a content. */
-  async to(store: number, records: number): Promise<void> {
-    if (this.#now.records !== records) {
-      const { rows } = this.recorded(records)
-      this.#raw.exec('BEGIN IMMEDIATE')
-      for (const [table, all] of rows) {
-        this.#raw.exec(`DELETE FROM ${table}`)
-        for (const row of all) {
-          const columns = Object.keys(row)
-          const places = columns.map(() => '?').join(',')
-          this.#raw.prepare(`INSERT INTO ${table} (${columns.join(',')}) VALUES (${places})`).run(...Object.values(row))
-        }
-      }
-      this.#raw.exec('COMMIT')
-      for (const forget of this.ledger.records.lineage.onForget) forget()
-      this.#now.records = records
-    }
+  #putRecordsBack(records: number): void {
+    if (this.#now.records === records) return
+    this.#rows.putBack(this.recorded(records).rows)
+    for (const forget of this.ledger.records.lineage.onForget) forget()
+    this.#now.records = records
+  }
+
+  async #putStoreBack(store: number): Promise<void> {
     if (this.#now.store === store) return
     const names = this.#names
     const pipeline = this.scripts.redis.pipeline().del(...names)
@@ -241,30 +279,66 @@ export class World {
     this.#now.store = store
   }
 
-  /** Notes that an operation may have changed the store, or the records. */
-  changed(): void {
-    this.#now = { store: -1, records: -1 }
-  }
-
   entries(): Promise<StreamEntry[]> {
     return readStream(this.scripts, this.scripts.keys.of(this.account).shard, { count: 100 })
   }
 
   /** Deletes entries of the stream by their names. */
-  async trim(names: readonly string[]): Promise<void> {
-    const { stream } = this.scripts.keys.of(this.account)
-    const rows = await this.scripts.redis.xrange(stream, '-', '+')
-    const ids = rows.flatMap(([id, [, text = '']]) => (names.includes(this.nameOf(text)) ? [id] : []))
-    if (ids.length > 0) await this.scripts.redis.xdel(stream, ...ids)
+  trim(names: readonly string[]): Promise<void> {
+    return this.once(`trim ${names.join(',')}`, 'store', async () => {
+      const { stream } = this.scripts.keys.of(this.account)
+      const rows = await this.scripts.redis.xrange(stream, '-', '+')
+      const ids = rows.flatMap(([id, [, text = '']]) => (names.includes(this.nameOf(text)) ? [id] : []))
+      if (ids.length > 0) await this.scripts.redis.xdel(stream, ...ids)
+    })
+  }
+
+  /** Lets the lease of a request end. */
+  expire(x: number): Promise<void> {
+    const { account, bucket } = this
+    const lease = leaseOf({ account, id: this.ids[x] ?? '' }, bucket)
+    return this.once(`expire ${x}`, 'store', async () => {
+      await this.scripts.redis.zadd(this.scripts.keys.of(account).leases, 'XX', 1, lease)
+    })
+  }
+
+  /** Writes the hold of a request and its lease, and nothing else. */
+  bringBack(x: number, amount: bigint): Promise<void> {
+    const { account, bucket } = this
+    const { redis, keys } = this.scripts
+    const id = this.ids[x] ?? ''
+    return this.once(`bring back ${x}`, 'store', async () => {
+      await redis.set(keys.hold(account, id), `${amount} 0 ${bucket} - 0 []`)
+      await redis.zadd(keys.of(account).leases, '9'.repeat(13), leaseOf({ account, id }, bucket))
+    })
   }
 
   /** Lets the outcomes expire. */
-  async forgetOutcomes(): Promise<void> {
-    await this.scripts.redis.del(this.scripts.keys.outcomes(this.account, this.bucket))
+  forgetOutcomes(): Promise<void> {
+    return this.once('forget outcomes', 'store', async () => {
+      await this.scripts.redis.del(this.scripts.keys.outcomes(this.account, this.bucket))
+    })
+  }
+
+  /** Returns a time that lies before what has ended since a number of comparisons ago. */
+  comparedMs(comparisons: number): number {
+    return this.now - (comparisons + 0.5) * COMPARISON_MS
+  }
+
+  /** Lets what is recorded have ended one comparison ago. */
+  age(): Promise<void> {
+    return this.once('age', 'both', () =>
+      this.ledger.records.database.transaction(async sql => {
+        for (const table of ['exchanges', 'replaced'])
+          await sql.all(`UPDATE ${table} SET ended = ended - ?`, [COMPARISON_MS])
+      }),
+    )
   }
 
   /** Deletes everything of the account. */
-  async empty(): Promise<void> {
-    await this.scripts.redis.del(...this.#names)
+  empty(): Promise<void> {
+    return this.once('empty', 'store', async () => {
+      await this.scripts.redis.del(...this.#names)
+    })
   }
 }

@@ -1,11 +1,15 @@
 /** Runs of the simulations of the ledger and of its quotas, each on a store and records of its own. */
 import { randomUUID } from 'node:crypto'
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import type { Test } from 'tap'
 import { Keys } from '../../core/ledger/keys.ts'
 import type { Ledger } from '../../core/ledger/ledger.ts'
 import { Scripts } from '../../core/ledger/scripts.ts'
 import { findServer } from '../../core/store/managed.ts'
 import { newDatabase } from '../records/engines.ts'
+import { SqliteRows } from '../records/sqlite-rows.ts'
 import type { RealRedis } from '../redis.ts'
 import { openLedger } from './open.ts'
 import { type Mutation, Simulation, type Tally } from './simulation.ts'
@@ -28,10 +32,15 @@ export async function simulate(
   mutation?: Mutation,
 ): Promise<Tally> {
   const prefix = `s${nth}`
+  const data = mkdtempSync(join(tmpdir(), 'tollgate-simulation-'))
+  t.teardown(() => rmSync(data, { recursive: true, force: true }))
   const { ledger, store } = await openLedger(t, redis, prefix, {
     commandTimeoutMs: 10_000,
     records: nth === SIDE_BY_SIDE - 1 ? await newDatabase() : undefined,
+    data,
   })
+  // In each second run, the database falls back instead of the store.
+  const rows = nth % 2 === 1 ? new SqliteRows(t, join(data, 'records.sqlite')) : undefined
   const connections = [0, 1].map(() => store.redis.duplicate())
   t.teardown(() => connections.forEach(connection => connection.disconnect()))
   await Promise.all(connections.map(connection => connection.connect()))
@@ -39,7 +48,7 @@ export async function simulate(
   const keys = new Keys(ledger, 0, Date.now)
   const created = await keys.createMany({ type: 'famC', name: '', credits: 0n, expiresAt: undefined }, 3)
   const accounts = created.map(({ key }) => key.id)
-  return new Simulation(seed + nth, ledger, scripts, mutation).run(accounts, steps)
+  return new Simulation(seed + nth, ledger, scripts, mutation ? undefined : rows, mutation).run(accounts, steps)
 }
 
 /** The kinds of quotas. */

@@ -35,6 +35,8 @@ t.test(
       'save',
       'lose the last writes',
       'lose everything',
+      'save the records',
+      'the records fall back',
     ]) {
       // A short run may miss some kinds of events.
       const times = tallies.reduce((sum, tally) => sum + (tally.get(name) ?? 0), 0)

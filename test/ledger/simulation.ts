@@ -1,8 +1,8 @@
 /**
  * Runs random operations of two gateways on the real scripts and real records, with faults between them: lost and late
  * requests, lost answers, repetitions, dead gateways, expired leases, late settlements, an archiver that dies between
- * recording and trimming, a database that is away, outcomes that have expired, and a store that loses its last writes
- * or everything. A model of the operations knows what every sum must be. The same seed gives the same steps.
+ * recording and trimming, a database that is away, outcomes that have expired, and either a store that loses its last
+ * writes or everything, or a database that falls back. A model of the operations knows what every sum must be. The same seed gives the same steps.
  */
 import { isDeepStrictEqual } from 'node:util'
 import { GatewayError } from '../../core/errors.ts'
@@ -15,6 +15,7 @@ import { type Settlement, settlementOf } from '../../core/ledger/settlement.ts'
 import { Settler } from '../../core/ledger/settler.ts'
 import { readStream } from '../../core/ledger/stream.ts'
 import { timedId } from '../../core/lib/ids.ts'
+import type { Rows, SqliteRows } from '../records/sqlite-rows.ts'
 import { Model, type Sums } from './model.ts'
 
 /** A stream of random numbers from a seed (mulberry32): integers below a bound, and choices. */
@@ -90,13 +91,20 @@ export class Simulation {
         recent: boolean
       }
     | undefined
+  /** The records, and what they fall back to. Undefined if it is the store that loses something. */
+  readonly #rows: SqliteRows | undefined
+  #savedRows: Rows | undefined
   /** Exchanges whose charge the store has acknowledged. */
   readonly #acknowledged = new Set<string>()
   #grants = 0
   #holds = 0
 
-  /** @param scripts of each gateway, on connections of their own */
-  constructor(seed: number, ledger: Ledger, scripts: readonly Scripts[], mutation?: Mutation) {
+  /**
+   * @param scripts of each gateway, on connections of their own
+   * @param rows what falls back, if it is not the store
+   */
+  constructor(seed: number, ledger: Ledger, scripts: readonly Scripts[], rows?: SqliteRows, mutation?: Mutation) {
+    this.#rows = rows
     this.#random = new Random(seed)
     this.#ledger = ledger
     this.#mutation = mutation
@@ -121,7 +129,7 @@ export class Simulation {
       if (operation.name !== 'replay') return run(operation)
       const { args } = operation
       const byNumber = mutation === 'replays by number'
-      const replay = byNumber ? { ...operation, args: [...args.slice(0, 6), ''] } : operation
+      const replay = byNumber ? { ...operation, args: args.with(6, '') } : operation
       const answer = mutation === 'replays nothing' ? ['ok'] : await run(replay)
       if (answer[0] === 'ok') this.#model.replayed(args[1] ?? '', Number(args[2]))
       return answer
@@ -170,8 +178,8 @@ export class Simulation {
     if (dice < 106) return this.#archiveAndDie()
     if (dice < 109) return this.#forget()
     if (dice < 111) return this.#leave()
-    if (dice < 116) return this.#save()
-    if (dice < 118) return this.#lose()
+    if (dice < 116) return this.#rows ? this.#saveRecords(this.#rows) : this.#save()
+    if (dice < 118) return this.#rows ? this.#fallBack(this.#rows) : this.#lose()
     return this.#again(gateway)
   }
 
@@ -180,7 +188,7 @@ export class Simulation {
     const fault = this.#random.pick(FAULTS)
     const operation =
       this.#mutation === 'trusts expired outcomes' && asked.name === 'settle'
-        ? { ...asked, args: asked.args.map((arg, at) => (at === 6 && arg === '?' ? '' : arg)) }
+        ? { ...asked, args: asked.args.map((arg, at) => (at === 6 && arg === '?' ? 'N' : arg)) }
         : asked
     const deliver = async (): Promise<readonly string[]> => {
       const answer = await scripts.run(operation)
@@ -414,7 +422,8 @@ export class Simulation {
 
   /** Hours pass: old outcomes expire once everything is recorded. */
   async #forget(): Promise<string> {
-    if (this.#away || (await this.#archive()) === 'archive, refused') return 'forget, not now'
+    // The store is the only one that knows how the exchanges ended that the records lost.
+    if (this.#rows || this.#away || (await this.#archive()) === 'archive, refused') return 'forget, not now'
     const { redis, keys } = this.#ledger.scripts
     const { database } = this.#ledger.records
     await database.transaction(async sql => {
@@ -498,6 +507,25 @@ export class Simulation {
         for (const settlement of gateway.recent.splice(0)) await this.#send(gateway, settlement)
     else for (const gateway of this.#gateways) gateway.recent = []
     return saved ? 'lose the last writes' : 'lose everything'
+  }
+
+  async #saveRecords(rows: SqliteRows): Promise<string> {
+    this.#savedRows = rows.read()
+    return 'save the records'
+  }
+
+  /** The database loses what it committed since it was saved. */
+  async #fallBack(rows: SqliteRows): Promise<string> {
+    const commits = rows.read().get('commits')
+    if (this.#away || !this.#savedRows || isDeepStrictEqual(commits, this.#savedRows.get('commits')))
+      return 'fall back, not now'
+    rows.putBack(this.#savedRows)
+    const { continuity } = this.#ledger
+    const { generation } = continuity
+    continuity.doubt()
+    await continuity.start(false)
+    if (continuity.generation === generation) throw new Error('nobody has noticed that the records fell back')
+    return 'the records fall back'
   }
 
   /** Late requests arrive in any order. */
