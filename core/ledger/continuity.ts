@@ -1,7 +1,7 @@
 /**
- * Notices when the store has lost what it acknowledged: after a restart of its server, or when another server took
- * over. Then nothing is held or settled until the store knows again what the records know. A change that does not
- * interrupt the connection, behind a proxy, is noticed within a second; what is settled in that second counts.
+ * Notices when the store has lost what it acknowledged: its server was restarted, or another one took over. Then nothing
+ * is held or settled until the store knows again what the records know. A change that does not interrupt the connection,
+ * behind a proxy, is noticed within a second; what is settled in that second counts.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Environment } from '../lib/environment.ts'
@@ -16,22 +16,21 @@ import { Fallback } from './fallback.ts'
 import { EMPTY_STORE, NOT_EMPTY, OTHER_STORE, otherLayout, otherRecords } from './refusals.ts'
 import type { Restorer } from './restore.ts'
 import { causeOf, type Scripts, stored } from './scripts.ts'
-import { serversOf } from './servers.ts'
+import { serversOf, serversText } from './servers.ts'
 import { SHARDS } from './store-keys.ts'
 import { commitFrom, REPLACED, type SharedState, StoreMeta } from './store-meta.ts'
 
 /** The layout of the store's keys. */
 const LAYOUT = '2'
-/** Milliseconds between two attempts to check a store. */
+/** Milliseconds between two attempts to check a store, and for which a request waits for one. */
 const RETRY_MS = 250
+const WAIT_MS = 2000
 /** Looks at the shared state after which the records are asked whether this is still their store. */
 const DOUBT_EVERY = 10
 /** Time after a store was restored in which other processes restore their holds, in milliseconds. */
 const OTHERS_MS = 1500
 /** What a check reads of what the processes share. */
 const FIELDS = 'records store shards layout servers lostAt generation beat commit fallen'.split(' ')
-/** Identities of servers that are remembered. */
-const SERVERS_MAX = 50
 
 /** Watches one store. */
 export class Continuity {
@@ -44,11 +43,12 @@ export class Continuity {
   readonly #fallback: Fallback
   readonly meta: StoreMeta
   readonly #checks = new Serial()
-  #watching = false
+  /** Whether this process checks the store. The host of workers leaves that to them. */
+  watching = false
   #open = false
   #closed = false
+  #isCheckQueued = false
   #retry: NodeJS.Timeout | undefined
-  /** The number of times that the connection was interrupted. */
   #interruptions = 0
   #lostAt = 0
   #generation = 0
@@ -87,19 +87,15 @@ export class Continuity {
     records.lineage.onFellBack = () => this.doubt()
   }
 
-  /** Whether this process checks the store. The host of workers leaves that to them. */
-  get watching(): boolean {
-    return this.#watching
-  }
-
   /** Whether the store is known to have everything that it acknowledged. */
   get open(): boolean {
     return this.#open
   }
 
-  /** Waits for a check that runs. @returns whether the store may be used then */
+  /** Waits for a check that runs, as long as a request waits for the store. @returns whether the store may be used then */
   async whenOpen(): Promise<boolean> {
-    if (!this.#open && this.#store.redis.status === 'ready') await this.#checks.run(() => Promise.resolve())
+    if (!this.#open && this.#store.redis.status === 'ready')
+      await Promise.race([this.#checks.run(() => Promise.resolve()), sleep(WAIT_MS, undefined, { ref: false })])
     return this.#open
   }
 
@@ -135,9 +131,9 @@ export class Continuity {
       await sleep(RETRY_MS)
     }
     this.#open = true
-    if (this.#watching) return
+    if (this.watching) return
     this.#repeated = this.#generation
-    this.#watching = true
+    this.watching = true
     const { redis } = this.#store
     const interrupted = (): void => {
       this.#interruptions++
@@ -162,7 +158,10 @@ export class Continuity {
 
   /** Checks again whether the store still has everything. */
   recheck(): void {
+    if (this.#isCheckQueued) return
+    this.#isCheckQueued = true
     void this.#checks.run(async () => {
+      this.#isCheckQueued = false
       if (this.#closed) return
       const interruptions = this.#interruptions
       try {
@@ -315,7 +314,7 @@ export class Continuity {
     const accounts = await this.#recovery.restore(loss, async generation => {
       const lostAt = this.now()
       await this.meta.set({
-        servers: servers.filter(Boolean).slice(-SERVERS_MAX).join(' '),
+        servers: serversText(servers),
         lostAt: String(lostAt),
         generation: String(generation),
       })

@@ -6,6 +6,7 @@ import type { KeyRecord } from '../records/key-records.ts'
 import { KeyChanges } from './key-changes.ts'
 import { digestOf } from './key-secrets.ts'
 import type { Ledger } from './ledger.ts'
+import { CLOSED_STORE } from './refusals.ts'
 import { stored, unavailable } from './scripts.ts'
 import { lru } from '../lib/lru.ts'
 
@@ -128,16 +129,27 @@ export class Keys extends KeyChanges {
   }
 
   async #load(digest: string): Promise<Key | undefined> {
+    const { continuity } = this.ledger
+    for (;;) {
+      const { open, generation } = continuity
+      const key = await this.#stored(digest)
+      if (key || !continuity.watching) return key
+      // A store that has lost its keys cannot tell which keys are unknown, even before the loss is noticed.
+      const isOpen = await continuity.whenOpen()
+      const [owner, current] = isOpen ? await continuity.meta.get('records', 'generation') : [null]
+      if (owner === null || Number(current) !== continuity.generation) {
+        continuity.recheck()
+        throw unavailable(new Error(CLOSED_STORE))
+      }
+      // If it was filled meanwhile, it may know the key now.
+      if (open && generation === continuity.generation) return undefined
+    }
+  }
+
+  async #stored(digest: string): Promise<Key | undefined> {
     const { scripts } = this.ledger
     const id = await stored(scripts.redis.get(scripts.keys.pointer(digest)))
-    if (id === null) {
-      const { continuity } = this.ledger
-      if (!continuity.watching) return undefined
-      // A store that has lost its keys cannot tell which keys are unknown, even before the loss is noticed.
-      if ((await continuity.whenOpen()) && (await continuity.meta.get('records'))[0] !== null) return undefined
-      continuity.recheck()
-      throw unavailable(new Error('the store is being compared with the records'))
-    }
+    if (id === null) return undefined
     const values = await stored(scripts.redis.hmget(scripts.keys.of(id).account, ...FIELDS))
     // A rotated secret may keep its pointer for a moment.
     const current = values[FIELDS.indexOf('sec')] ?? ''

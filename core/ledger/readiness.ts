@@ -1,14 +1,19 @@
 /** Whether the ledger can hold anything at this moment. */
 import type { Ledger } from './ledger.ts'
 
+/** How long the store keeps what a probe writes, in milliseconds. */
+const PROBE_MS = 1000
+
 /** Returns why nothing can be held, in words for operators; undefined if it can. */
-export async function unready({ records, scripts, continuity }: Ledger): Promise<string | undefined> {
+export async function unready({ records, scripts, continuity, background }: Ledger): Promise<string | undefined> {
   const { failure } = records.database
   if (failure !== undefined) return failure
   try {
-    await scripts.redis.ping()
-  } catch {
-    return 'the store does not answer'
+    // A full store, and one without its replicas, answer without taking anything.
+    await scripts.redis.set(scripts.keys.shared('probe'), '1', 'PX', PROBE_MS)
+  } catch (cause) {
+    const refuses = cause instanceof Error && cause.name === 'ReplyError'
+    return refuses ? `the store takes no writes: ${cause.message}` : 'the store does not answer'
   }
-  return (await continuity.whenOpen()) ? undefined : 'the store is being compared with the records'
+  return (await continuity.whenOpen()) ? background.behind : 'the store is being compared with the records'
 }

@@ -9,7 +9,7 @@ import { causeOf, RefusedOperation, type Scripts, stored } from './scripts.ts'
 import { isBefore, positionOf } from './stream.ts'
 
 /** How long a process that fails while it restores a store keeps others from doing so, in milliseconds. */
-export const RESTORING_MS = 30_000
+export const RESTORING_MS = 10_000
 /** Accounts that are read at once, and that are restored at the same time. */
 const PAGE = 500
 const SIDE_BY_SIDE = 32

@@ -41,3 +41,11 @@ async function identityOf(redis: Redis): Promise<string> {
   const of = (name: string): string => new RegExp(`^${name}:(\\S+)`, 'm').exec(text)?.[1] ?? ''
   return `${of('run_id')}:${of('master_replid')}`
 }
+
+/** Servers that are remembered. */
+const SERVERS_MAX = 50
+
+/** Returns the field of the identities that a store remembers: the latest ones. */
+export function serversText(identities: readonly string[]): string {
+  return identities.filter(Boolean).slice(-SERVERS_MAX).join(' ')
+}

@@ -109,8 +109,10 @@ export class Lineage {
 
   /** Checks that the database has what this process has seen. */
   async #checked(sql: Sql): Promise<Found> {
-    const found = await commits(sql, this.#seen?.no ?? 0)
-    if (this.#seen && !isFound(found, this.#seen)) {
+    // More may be seen while the database answers: another process may have committed before this transaction began.
+    const seen = this.#seen
+    const found = await commits(sql, seen?.no ?? 0)
+    if (seen && !isFound(found, seen)) {
       this.onFellBack()
       throw new FellBack()
     }

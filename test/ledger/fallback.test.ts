@@ -1,10 +1,15 @@
-import { copyFileSync, rmSync } from 'node:fs'
+import { copyFileSync, mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import pg from 'pg'
 import t, { type Test } from 'tap'
 import { audit } from '../../core/ledger/audit.ts'
 import type { Ledger } from '../../core/ledger/ledger.ts'
 import { timedId } from '../../core/lib/ids.ts'
+import type { Sql } from '../../core/records/database.ts'
+import { type Commit, Lineage } from '../../core/records/lineage.ts'
+import { migrate } from '../../core/records/migrations.ts'
+import { openSqlite } from '../../core/records/sqlite.ts'
 import { findServer } from '../../core/store/managed.ts'
 import type { Edit } from '../gateway-file.ts'
 import { beside, startGateway, type TestGateway, until, upstreamEnv } from '../gateway.ts'
@@ -235,6 +240,37 @@ onEachEngine('a transaction is refused while the database lacks one that this pr
   t.equal(noticed, 1)
   await lineage.follow()
   t.equal(await database.transaction(async () => 'done'), 'done')
+})
+
+t.test('a transaction goes on if the commit of another process becomes known while the database answers', async t => {
+  const folder = mkdtempSync(join(tmpdir(), 'tollgate-lineage-'))
+  t.teardown(() => rmSync(folder, { recursive: true, force: true }))
+  const opened = await openSqlite(join(folder, 'records.sqlite'))
+  t.teardown(() => opened.close())
+  const newId = (): string => timedId(Date.now())
+  await migrate(opened, newId)
+  const other = new Lineage(opened, newId)
+  let news: Commit | undefined
+  other.onCommit = async commit => void (news = commit)
+  const lineage = new Lineage(
+    {
+      ...opened,
+      transaction: use =>
+        opened.transaction(sql => {
+          const all: Sql['all'] = async (...query) => {
+            const rows = await sql.all(...query)
+            lineage.expect(news)
+            return rows
+          }
+          return use({ ...sql, all })
+        }),
+    },
+    newId,
+  )
+  const transaction = (of: Lineage): Promise<string> => of.followed().transaction(async () => 'done')
+  await transaction(lineage)
+  await transaction(other)
+  t.equal(await transaction(lineage), 'done')
 })
 
 onEachEngine('a process that has been idle for ten thousand transactions goes on', async (t, open) => {
