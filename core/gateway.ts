@@ -20,6 +20,7 @@ import { Listeners } from './server/listeners.ts'
 import type { Role } from './store/connect.ts'
 import { unready } from './ledger/readiness.ts'
 import { printLost } from './ledger/settlement.ts'
+import { freePortWith } from './server/free-port.ts'
 import { openRecords } from './ledger/open-records.ts'
 import type { Records } from './records/records.ts'
 import { openStore, type Store } from './store/store.ts'
@@ -76,6 +77,7 @@ export class Gateway {
   ): Promise<Gateway> {
     configureLog(environment, config)
     const store = await openStore(config.store, role, environment)
+    if (role === 'gateway') await freePortWith(store, config.listen)
     const records = await openRecords(environment, config.store, store)
     const simulated = await startSimulated(environment)
     const gateway = new Gateway(environment, config, store, records, simulated)
@@ -116,8 +118,7 @@ export class Gateway {
       await gateway.#closeStore()
       throw thrown
     }
-    gateway.#auditing = setInterval(() => void gateway.#audit(), config.ledger.auditEveryMs)
-    gateway.#auditing.unref()
+    gateway.#auditing = setInterval(() => void gateway.#audit(), config.ledger.auditEveryMs).unref()
     gateway.#warning = setInterval(() => gateway.#listeners?.warn(), WARN_MS).unref()
     if (role === 'gateway')
       gateway.#unwatch = watchFile(

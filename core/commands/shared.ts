@@ -1,16 +1,18 @@
 /** What several commands share: loading the configuration, opening the ledger, and reporting mistakes. */
+import { existsSync } from 'node:fs'
 import type { Config } from '../config/config.ts'
 import { loadConfig, type ValidConfig } from '../config/load.ts'
 import { reportOf } from '../config/locate.ts'
 import { GatewayError } from '../errors.ts'
 import { Keys } from '../ledger/keys.ts'
 import { Ledger } from '../ledger/ledger.ts'
+import { noFile } from '../ledger/refusals.ts'
 import { causeOf, Scripts } from '../ledger/scripts.ts'
 import { credentialsOf } from '../config/secrets.ts'
 import { inWords } from '../store/connect.ts'
 import { RecordsError } from '../records/database.ts'
 import { openRecords } from '../ledger/open-records.ts'
-import { Records } from '../records/records.ts'
+import { fileOf, Records } from '../records/records.ts'
 import { refuseOther } from '../store/serving.ts'
 import { openStore } from '../store/store.ts'
 import { checkChain } from '../chain/check-chain.ts'
@@ -94,13 +96,16 @@ function failureOf(thrown: unknown): unknown {
   return new StoreFailure(`the store failed: ${inWords(cause.message)}`, { cause })
 }
 
-/** Runs a command on the records alone, without the store. */
+/** Runs a command on the records alone, without the store. @throws Error for the operator if their file is missing */
 export async function onRecords<T>(
   environment: Environment,
   config: Config,
   use: (records: Records) => Promise<T>,
 ): Promise<T> {
   refuseOther(config.store, environment)
+  const file = fileOf(config.store)
+  // An empty file in the place of a lost one would keep the gateway from saying that it is lost.
+  if (file !== undefined && !existsSync(file)) throw new StoreFailure(noFile(file))
   const records = await Records.open(config.store, environment)
   try {
     return await use(records)

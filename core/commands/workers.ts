@@ -3,8 +3,6 @@
  * Each worker is a gateway of its own on the same port and the same store.
  */
 import cluster, { type Worker } from 'node:cluster'
-import { once } from 'node:events'
-import { createServer, type AddressInfo } from 'node:net'
 import type { Config } from '../config/config.ts'
 import type { ValidConfig } from '../config/load.ts'
 import { watchFile } from '../config/watch.ts'
@@ -15,6 +13,7 @@ import { Ledger } from '../ledger/ledger.ts'
 import { configureLog } from '../config/secrets.ts'
 import { openRecords } from '../ledger/open-records.ts'
 import type { Records } from '../records/records.ts'
+import { freePortWith } from '../server/free-port.ts'
 import { openStore, type Store } from '../store/store.ts'
 import type { Environment } from '../lib/environment.ts'
 
@@ -58,8 +57,9 @@ export class Workers {
     // Each worker accepts connections itself. A connection passed from the host would be lost if its worker died in
     // that moment.
     cluster.schedulingPolicy = cluster.SCHED_NONE
-    const port = await portOf(valid.config.listen)
     const store = await openStore(valid.config.store, 'gateway', environment)
+    // Port 0 is resolved now, so that a replacement worker gets the same port.
+    const port = await freePortWith(store, valid.config.listen)
     const records = await openRecords(environment, valid.config.store, store)
     const workers = new Workers(environment, valid, store, records, port)
     try {
@@ -213,17 +213,6 @@ async function mergedConfig(
   if (!atStart || !inForce) throw new Error('the configuration in force can no longer be set up')
   const { listen, workers, store, ledger } = atStart.config
   return { ...inForce, config: { ...inForce.config, listen: { ...listen, port }, workers, store, ledger } }
-}
-
-/** Returns the port for all workers. Port 0 is resolved now, so that a replacement worker gets the same port. */
-async function portOf({ host, port }: Config['listen']): Promise<number> {
-  if (port !== 0) return port
-  const server = createServer().listen(0, host)
-  await once(server, 'listening')
-  const chosen = (server.address() as AddressInfo).port
-  server.close()
-  await once(server, 'close')
-  return chosen
 }
 
 function all(): Worker[] {

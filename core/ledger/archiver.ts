@@ -12,6 +12,7 @@ import type { Records } from '../records/records.ts'
 import { endOf, KEPT_MS } from './buckets.ts'
 import type { Continuity } from './continuity.ts'
 import { type Scripts, stored } from './scripts.ts'
+import type { SharedState } from './store-meta.ts'
 import { SHARDS } from './store-keys.ts'
 import { readStream, type StreamEntry, textOf } from './stream.ts'
 
@@ -33,6 +34,9 @@ const LEFT_LOOK_MS = 20
 /** Runs that fail before the backlog is measured again. */
 const MEASURE_EVERY = 50
 
+/** What waits to be recorded. */
+type Waiting = Pick<SharedState, 'backlogBytes' | 'oldestMs'>
+
 /** Records what ended. Several processes may do so at the same time, but one is enough. */
 export class Archiver {
   readonly #scripts: Scripts
@@ -49,8 +53,9 @@ export class Archiver {
   /** The generation of the store that the round belongs to. */
   #generation = 0
   #failures = 0
-  /** When the oldest entry ended that was read and is not recorded, in milliseconds of the store's clock; 0 if none. */
-  oldestMs = 0
+  /** What waits, as far as this process knows. */
+  #backlogBytes = 0
+  #oldestMs = 0
   /** Whether a newer version of Tollgate records. */
   outdated = false
 
@@ -59,6 +64,25 @@ export class Archiver {
     this.#records = records
     this.#continuity = continuity
     this.#log = log
+  }
+
+  /** What waits to be recorded, as far as the process knows that records. */
+  get waiting(): Waiting {
+    return { backlogBytes: this.#backlogBytes, oldestMs: this.#oldestMs }
+  }
+
+  /** Looks what waits in the store, and announces it. A process that begins to record knows nothing of it. */
+  async look(): Promise<void> {
+    const { redis, keys } = this.#scripts
+    const shards = Array.from({ length: SHARDS }, (_, shard) => shard)
+    const [lengths, firsts] = await Promise.all([
+      Promise.all(shards.map(shard => stored(redis.xlen(keys.stream(shard))))),
+      Promise.all(shards.map(shard => readStream(this.#scripts, shard, { count: 1 }))),
+    ])
+    const oldest = firsts.flatMap(([first]) => (first ? [first.position.ms] : []))
+    this.#backlogBytes = lengths.reduce((sum, length) => sum + length, 0) * ENTRY_BYTES
+    this.#oldestMs = oldest.length > 0 ? Math.min(...oldest) : 0
+    firsts.forEach(([first], shard) => first && this.announce(shard))
   }
 
   /** Announces that a shard has entries. */
@@ -99,11 +123,9 @@ export class Archiver {
       return
     }
     this.#next = end % SHARDS
-    if (this.#failures > 0) {
-      await this.#continuity.meta.share({ backlogBytes: 0 })
-      this.#failures = 0
-      this.#log.info('ended exchanges are recorded again')
-    }
+    this.#backlogBytes = 0
+    if (this.#failures > 0) this.#log.warn('ended exchanges are recorded again')
+    this.#failures = 0
     // If the store was restored meanwhile, the round may have missed what it lost.
     const same = this.#continuity.open && this.#continuity.generation === this.#generation
     if (this.#next === 0 && same) await this.#continuity.meta.share({ recordedUntil: this.#roundBegan })
@@ -147,17 +169,8 @@ export class Archiver {
     if (cause instanceof StaleGeneration) this.#continuity.doubt()
     if (cause instanceof NewerTables) this.outdated = true
     if (this.#failures++ % MEASURE_EVERY !== 0) return
-    const backlogBytes = await this.#backlog()
-    this.#log.warn({ err: cause, backlogBytes }, 'ended exchanges cannot be recorded; they wait in the store')
-    await this.#continuity.meta.share({ backlogBytes })
-  }
-
-  async #backlog(): Promise<number> {
-    const { redis, keys } = this.#scripts
-    const lengths = await Promise.all(
-      Array.from({ length: SHARDS }, (_, shard) => stored(redis.xlen(keys.stream(shard)))),
-    )
-    return lengths.reduce((sum, length) => sum + length, 0) * ENTRY_BYTES
+    await this.look()
+    this.#log.warn({ err: cause, ...this.waiting }, 'ended exchanges cannot be recorded; they wait in the store')
   }
 
   async #record(shards: readonly number[]): Promise<void> {
@@ -177,7 +190,7 @@ export class Archiver {
         const entries = await readStream(this.#scripts, shard, { count: PER_SHARD })
         if (entries.length === 0) return
         if (entries.length === PER_SHARD) again.push(shard)
-        this.oldestMs = Math.min(this.oldestMs || Infinity, entries[0]?.position.ms ?? Infinity)
+        this.#oldestMs = Math.min(this.#oldestMs || Infinity, entries[0]?.position.ms ?? Infinity)
         pages.push({ shard, entries })
         count += entries.length
         if (count >= PER_TRANSACTION) await recordRead()
@@ -191,7 +204,7 @@ export class Archiver {
     const positions = new Map(pages.map(page => [page.shard, lastOf(page)]))
     const all = pages.flatMap(({ entries }) => entries)
     await this.#records.recorder.record(all, positions, generation)
-    this.oldestMs = 0
+    this.#oldestMs = 0
     const { redis, keys } = this.#scripts
     await this.#expire(all)
     await Promise.all(

@@ -82,9 +82,14 @@ export class Background {
     return oldestMs === 0 ? 0 : Math.max(0, this.#continuity.now() - oldestMs)
   }
 
-  /** Whether more waits to be recorded than the file allows. */
-  get isBehind(): boolean {
-    return this.state.backlogBytes > this.#config.backlogBytes || this.unrecordedMs > this.#config.unrecordedMs
+  /** Why no new request can be served, in words for operators: more waits to be recorded than the file allows. */
+  get behind(): string | undefined {
+    const { backlogBytes } = this.state
+    if (backlogBytes > this.#config.backlogBytes) return `${backlogBytes} bytes wait to be recorded; see ledger.backlog`
+    const seconds = Math.floor(this.unrecordedMs / 1000)
+    if (this.unrecordedMs > this.#config.unrecordedMs)
+      return `what ended ${seconds} seconds ago is not recorded yet; see ledger.unrecorded`
+    return undefined
   }
 
   /** Whether this process does the work. */
@@ -283,8 +288,10 @@ export class Background {
     // In a rolling upgrade, a process of the new version does the work.
     if (this.archiver.outdated && this.#leading) await this.#duty.release()
     const leads = !this.archiver.outdated && (await this.#duty.take())
-    if (leads) await this.#continuity.meta.share({ oldestMs: this.archiver.oldestMs })
-    else this.archiver.oldestMs = 0
+    // Somebody has to look what waits, also while no process of the new version runs.
+    const isAlone = this.archiver.outdated && !(await this.#duty.isTaken())
+    if ((leads && !this.#leading) || isAlone) await this.archiver.look()
+    if (leads || isAlone) await this.#continuity.meta.share(this.archiver.waiting)
     // Nothing is recorded before it is known what the records must have.
     this.state = await this.#continuity.state()
     this.#leading = leads

@@ -19,6 +19,7 @@ import { Doubtful } from './doubtful.ts'
 import { holdOperation } from './operations.ts'
 import { Renewals } from './renewals.ts'
 import { restoreHolds } from './restored-holds.ts'
+import { CLOSED_STORE } from './refusals.ts'
 import { stored, unavailable } from './scripts.ts'
 import { type Settlement, settlementOf } from './settlement.ts'
 import { Settler } from './settler.ts'
@@ -145,13 +146,13 @@ export class Ledger extends Accounts {
    */
   async hold(request: HoldRequest): Promise<HoldAnswer> {
     const { account, id } = request
-    if (!this.continuity.open && !(await this.continuity.whenOpen()))
-      throw unavailable(new Error('the store is being compared with the records'))
+    if (!this.continuity.open && !(await this.continuity.whenOpen())) throw unavailable(new Error(CLOSED_STORE))
     if (!this.#alone && this.continuity.restoringMs > 0) {
       await sleep(this.continuity.restoringMs)
       return this.hold(request)
     }
-    if (this.background.isBehind) throw unavailable(new Error('too much waits to be recorded, or for too long'))
+    const { behind } = this.background
+    if (behind !== undefined) throw unavailable(new Error(behind))
     this.background.noteHold(account)
     const bucket = this.#buckets.choose(account, this.continuity.now())
     let answer: readonly string[]

@@ -1,5 +1,8 @@
 /** Why a store cannot be used with these records, in words for the operator. */
 
+/** The store cannot be used at the moment. */
+export const CLOSED_STORE = 'the store is away, or is being compared with the records'
+
 /** The store is empty although the records are not. */
 export const EMPTY_STORE =
   'the store is empty, but the records have keys: if these are the right store (REDIS_URL, store.prefix) and the right records, run `npx tollgate rebuild`, which fills the store from the records'
@@ -14,6 +17,11 @@ export const NOT_EMPTY = 'the store is not empty, and these records are used wit
 /** The records that the store was used with are not there. */
 export function missingFile(file: string): string {
   return `${file} is missing, but the store has been used with records: put the file back, or restore it from a backup. To begin anew, empty the store`
+}
+
+/** There are no records yet, or not there. */
+export function noFile(file: string): string {
+  return `${file} is missing: check store.data, or start the gateway once, which makes it`
 }
 
 /** The store has another layout. */

@@ -17,6 +17,7 @@ import { GatewayError } from '../errors.ts'
 import type { Generation, Site } from '../chain/generation.ts'
 import { answerBrokenRequest, HEADER_COUNT_MAX, malformed } from './broken-requests.ts'
 import type { Log } from '../lib/log.ts'
+import { refusalOf } from './free-port.ts'
 import { readProxyHeaders } from '../exchange/proxied-connections.ts'
 import { HttpExchange } from '../exchange/http-exchange.ts'
 import type { ServerResources } from '../exchange/resources.ts'
@@ -115,12 +116,7 @@ export class GatewayServer {
   /** Starts to listen. @returns the port; @throws if the address is not available */
   listen(host: string, port: number): Promise<number> {
     return new Promise((resolve, reject) => {
-      const failed = (cause: NodeJS.ErrnoException): void =>
-        reject(
-          cause.code === 'EADDRINUSE'
-            ? new Error(`${host}:${port} is in use; set another ${this.#options.setting}`, { cause })
-            : cause,
-        )
+      const failed = (cause: Error): void => reject(refusalOf(cause, { host, port }, this.#options.setting))
       this.#server.once('error', failed)
       this.#server.listen({ host, port, backlog: 4096 }, () => {
         this.#server.off('error', failed)

@@ -1,8 +1,9 @@
 import { copyFileSync, existsSync, renameSync, rmSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import t from 'tap'
+import { setMeta } from '../../core/records/migrations.ts'
 import { findServer } from '../../core/store/managed.ts'
-import { startGateway, until, upstreamEnv } from '../gateway.ts'
+import { beside, startGateway, until, upstreamEnv } from '../gateway.ts'
 import { Place } from '../process.ts'
 import { ownPrefix, RealRedis } from '../redis.ts'
 import { json, ScriptedUpstream } from '../upstream.ts'
@@ -52,7 +53,8 @@ t.test(
     await running.stop('SIGTERM')
     for (const ending of ['', '-wal', '-shm']) rmSync(file + ending, { force: true })
     t.match(await place.execute(['start']), { code: 1, err: /records\.sqlite is missing, but the store has been used/ })
-    t.match(await place.run('keys', 'list'), { code: 1, err: /records\.sqlite is missing/ })
+    for (const command of [['keys', 'list'], ['usage'], ['tokens', 'list'], ['tokens', 'create', '--name', 'x']])
+      t.match(await place.run(...command), { code: 1, err: /records\.sqlite is missing/ }, command.join(' '))
     t.notOk(existsSync(file), 'no empty file is made')
   },
 )
@@ -76,6 +78,61 @@ t.test(
   },
 )
 
+t.test('a key that is asked for while its store is being filled is found when it is filled', { skip }, async t => {
+  const redis = await RealRedis.start(t)
+  const env = { ...upstreamEnv(await answering(t)), REDIS_URL: redis.url }
+  const g = await startGateway(t, { env, edit: ownPrefix })
+  const key = await g.key('famC')
+  const { continuity } = g.gateway.ledger
+  const whenOpen = continuity.whenOpen.bind(continuity)
+  const filled = Promise.withResolvers<void>()
+  let waits = 0
+  await redis.command('FLUSHALL')
+  await until(() => !continuity.open)
+  continuity.whenOpen = async () => {
+    waits++
+    await filled.promise
+    return whenOpen()
+  }
+  const asked = g.call('/v1/chat/completions', { key, body: BODY })
+  await until(() => waits > 0)
+  t.match(await new Place(t, beside(g, ownPrefix), env).run('rebuild'), { code: 0 })
+  await until(() => continuity.open)
+  filled.resolve()
+  t.equal((await asked).status, 200)
+})
+
+t.test('a store that is emptied between the two reads of a key does not make it unknown', { skip }, async t => {
+  const redis = await RealRedis.start(t)
+  const env = { ...upstreamEnv(await answering(t)), REDIS_URL: redis.url }
+  const g = await startGateway(t, { env, edit: ownPrefix })
+  const key = await g.key('famC')
+  const { redis: client } = g.gateway.ledger.scripts
+  const hmget = client.hmget.bind(client) as (...args: readonly string[]) => Promise<(string | null)[]>
+  const emptied = async (...args: readonly string[]): Promise<(string | null)[]> => {
+    if (args.includes('sec')) await redis.command('FLUSHALL')
+    return hmget(...args)
+  }
+  Object.assign(client, { hmget: emptied })
+  t.equal((await g.call('/v1/chat/completions', { key, body: BODY })).status, 503)
+})
+
+t.test('a gateway whose store takes no writes is not ready', { skip }, async t => {
+  const redis = await RealRedis.start(t)
+  const g = await startGateway(t, { env: { REDIS_URL: redis.url }, edit: ownPrefix })
+  const ready = async (): Promise<string> => (await g.call('/health/ready')).text
+  t.match(await ready(), /"ready"/)
+  for (const [setting, value, before] of [
+    ['min-replicas-to-write', '1', '0'],
+    ['maxmemory', '1mb', '0'],
+  ] as const) {
+    await redis.command('CONFIG', 'SET', setting, value)
+    t.match(await ready(), /"not ready","reason":"the store takes no writes: (NOREPLICAS|OOM)/)
+    await redis.command('CONFIG', 'SET', setting, before)
+    t.match(await ready(), /"ready"/)
+  }
+})
+
 t.test(
   'new requests are refused when an ended exchange has waited too long to be recorded, and served when it is recorded',
   { skip: onPostgres },
@@ -95,3 +152,43 @@ t.test(
     await until(() => background.unrecordedMs === 0)
   },
 )
+
+t.test(
+  'a gateway knows at its start what waits to be recorded, and records it at once',
+  { skip: skip || onPostgres },
+  async t => {
+    const redis = await RealRedis.start(t)
+    const edit: Edit = file => file.set('ledger.unrecorded', '2s').set('ledger.archiveEvery', '300ms')
+    const env = { ...upstreamEnv(await answering(t)), REDIS_URL: redis.url }
+    const place = new Place(t, file => ownPrefix(edit(file) ?? file), env)
+    const first = await place.startProcess(t)
+    const { key } = await place.key('famC', '5')
+    const meta = (field: string): Promise<unknown> => redis.command('HGET', 't:meta', field)
+    const file = join(place.folder, 'data', 'records.sqlite')
+    renameSync(file, `${file}.moved`)
+    t.equal((await first.chat(key, BODY)).status, 200)
+    await until(async () => (await first.chat(key, BODY)).status === 503)
+    const { status } = await fetch(`${first.url}/health/ready`)
+    t.equal(status, 503)
+    await first.stop('SIGKILL')
+    renameSync(`${file}.moved`, file)
+    t.not(await meta('backlog'), '0')
+    await redis.command('DEL', 't:announced')
+
+    const second = await place.startProcess(t)
+    await until(async () => (await meta('backlog')) === '0')
+    await until(async () => (await second.chat(key, BODY)).status === 200)
+  },
+)
+
+t.test('a gateway that may not record knows what waits while no other does', { skip: onPostgres }, async t => {
+  const g = await startGateway(t, { upstream: await answering(t) })
+  const { background, records } = g.gateway.ledger
+  const key = await g.key('famC')
+  const version = (await records.database.all("SELECT value FROM meta WHERE name = 'version'", []))[0]?.['value']
+  await records.database.transaction(sql => setMeta(sql, 'version', '99'))
+  t.equal((await g.call('/v1/chat/completions', { key, body: BODY })).status, 200)
+  await until(() => background.archiver.outdated)
+  await until(() => background.unrecordedMs > 1000 && background.state.backlogBytes > 0)
+  await records.database.transaction(sql => setMeta(sql, 'version', String(version)))
+})

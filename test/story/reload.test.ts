@@ -1,4 +1,4 @@
-import { mkdirSync, readFileSync, renameSync, symlinkSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdirSync, readFileSync, renameSync, symlinkSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t from 'tap'
 import { Place } from '../process.ts'
@@ -57,11 +57,13 @@ t.test('keys whose type was removed from the file are refused, and listed as suc
   t.equal((await fetch(`${running.url}/api/v1/key-info`, { headers: { 'x-api-key': key } })).status, 401)
   t.match((await place.run('keys', 'list')).out, new RegExp(`${id} .* no_type `))
   const { port } = new URL(running.url)
-  const second = new Place(t).spawn(['start'], { PORT: port })
+  const other = new Place(t)
+  const second = other.spawn(['start'], { PORT: port })
   let complaint = ''
   second.stderr?.on('data', (part: Buffer) => (complaint += part.toString()))
   t.equal(await new Promise(resolve => second.on('close', resolve)), 1)
   t.match(complaint, `127.0.0.1:${port} is in use; set another listen.port`)
+  t.notOk(existsSync(join(other.folder, 'data', 'records.sqlite')), 'no table was made or changed')
 })
 
 t.test(
