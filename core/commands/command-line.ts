@@ -21,7 +21,7 @@ import {
 import { setStatus } from './key-status.ts'
 import { testNotices } from './notices.ts'
 import { runRebuild } from './rebuild.ts'
-import { configured, UsageError } from './shared.ts'
+import { DEFAULT_FILE, configured, UsageError } from './shared.ts'
 import { createToken, listTokens, revokeToken, type TokenOptions } from './tokens.ts'
 import { changeAccount, listAccounts, testAccount } from './upstreams.ts'
 import { showUsage, type UsageOptions } from './usage.ts'
@@ -59,7 +59,7 @@ function programOf(environment: Environment, quiet: Environment): Command {
     .version(manifest.version, '-v, --version', 'print the version')
     // Options after a command belong to that command: an option's value may look like an option of the program.
     .enablePositionalOptions()
-    .option('-c, --config <file>', 'the configuration', 'gateway.yaml')
+    .option('-c, --config <file>', 'the configuration', DEFAULT_FILE)
     .showSuggestionAfterError()
     .exitOverride()
     .configureOutput({

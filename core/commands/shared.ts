@@ -1,5 +1,6 @@
 /** What several commands share: loading the configuration, opening the ledger, and reporting mistakes. */
 import { existsSync } from 'node:fs'
+import { resolve } from 'node:path'
 import type { Config } from '../config/config.ts'
 import { loadConfig, type ValidConfig } from '../config/load.ts'
 import { reportOf } from '../config/locate.ts'
@@ -17,6 +18,9 @@ import { refuseOther } from '../store/serving.ts'
 import { openStore } from '../store/store.ts'
 import { checkChain } from '../chain/check-chain.ts'
 import type { Environment } from '../lib/environment.ts'
+
+/** The configuration of commands without `-c`. */
+export const DEFAULT_FILE = 'gateway.yaml'
 
 /** Exit status for an invalid configuration, from sysexits.h. */
 const EX_CONFIG = 78
@@ -126,4 +130,9 @@ export function wholeOption(text: string, name: string, most: number): number {
 /** Quotes a path for a shell if necessary. */
 export function quoted(path: string): string {
   return /^[\w./-]+$/.test(path) ? path : `'${path.replaceAll("'", "'\\''")}'`
+}
+
+/** Returns the option with which a printed command uses a configuration. */
+export function fileOption(file: string): string {
+  return resolve(file) === resolve(DEFAULT_FILE) ? '' : ` -c ${quoted(file)}`
 }

@@ -5,7 +5,7 @@ import { Gateway } from '../gateway.ts'
 import type { Config } from '../config/config.ts'
 import { NANO } from '../money/credits.ts'
 import { budgetOf, connectionsMax, whyFewerConnections } from '../exchange/memory.ts'
-import { loadOrExit } from './shared.ts'
+import { fileOption, loadOrExit } from './shared.ts'
 import { isWorker, work, Workers } from './workers.ts'
 import type { Environment } from '../lib/environment.ts'
 
@@ -33,7 +33,10 @@ export async function start(environment: Environment, file: string): Promise<voi
     loaded.config.workers > 1 ? await Workers.start(environment, loaded) : await Gateway.start(environment, loaded)
   // This comes first: a reader of the next lines may signal the gateway at once.
   stopOnSignals(environment, gateway)
-  await greet(environment, gateway)
+  // It serves already, and goes on without the records.
+  await greet(environment, gateway).catch((cause: unknown) =>
+    environment.log.warn({ err: cause }, 'the records cannot be asked for keys'),
+  )
 }
 
 function stopOnSignals(environment: Environment, gateway: Running): void {
@@ -74,7 +77,7 @@ async function greet(environment: Environment, gateway: Running): Promise<void> 
   const { connections } = config.limits
   const most = connectionsMax(connections, environment.openFiles())
   const why = whyFewerConnections(connections, environment.openFiles())
-  const few = why === undefined ? '' : ` (${why} ${count(connections)})`
+  const few = why === undefined ? '' : ` (${why})`
   const memory = Math.floor(budgetOf(config.limits.memoryBytes, config.workers, environment.memoryBytes) / 2 ** 20)
   environment.print(
     `  limits:    ${count(most)} connections${few}; ${count(memory)} MiB for requests and replies${config.workers > 1 ? '; in each worker' : ''}`,
@@ -85,14 +88,17 @@ async function greet(environment: Environment, gateway: Running): Promise<void> 
     )
   }
   const pages = await pagesOf(gateway, base)
+  const option = fileOption(config.file)
   if (await gateway.keys.any()) {
     for (const page of pages) environment.print(`\n${page}`)
-    environment.print(`\nCustomers call ${base} with their keys. \`npx tollgate keys list\` prints the keys.`)
+    environment.print(`\nCustomers call ${base} with their keys. \`npx tollgate keys list${option}\` prints the keys.`)
   } else if (simulated.length > 0) {
     await offerFirstKeys(environment, gateway, base, pages)
   } else {
     const [type] = config.keyTypes.keys()
-    environment.print(`\nThere are no keys yet. Create one:\n  npx tollgate keys create --type ${type} --credits 25`)
+    environment.print(
+      `\nThere are no keys yet. Create one:\n  npx tollgate keys create --type ${type} --credits 25${option}`,
+    )
   }
 }
 

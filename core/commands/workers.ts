@@ -13,7 +13,7 @@ import { Ledger } from '../ledger/ledger.ts'
 import { configureLog } from '../config/secrets.ts'
 import { openRecords } from '../ledger/open-records.ts'
 import type { Records } from '../records/records.ts'
-import { freePortWith } from '../server/free-port.ts'
+import { freePortWith } from '../lib/free-port.ts'
 import { openStore, type Store } from '../store/store.ts'
 import type { Environment } from '../lib/environment.ts'
 

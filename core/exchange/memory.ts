@@ -49,11 +49,13 @@ export function connectionsMax(configured: number, openFiles: number): number {
   return Math.min(configured, CONNECTIONS_BY_HEAP, connectionsByFiles(openFiles))
 }
 
-/** Returns why there may be fewer connections than the file allows. Undefined if there may not. */
+/** Returns why there may be fewer connections than the file allows, in words. Undefined if there may not. */
 export function whyFewerConnections(configured: number, openFiles: number): string | undefined {
   const most = connectionsMax(configured, openFiles)
   if (most === configured) return undefined
-  return most === CONNECTIONS_BY_HEAP ? 'the heap has no room for' : `${openFiles} open files are too few for`
+  const [wanted, files] = [configured, openFiles].map(number => number.toLocaleString('en'))
+  if (most === CONNECTIONS_BY_HEAP) return `the heap has no room for ${wanted}`
+  return `${files} open files are too few for ${wanted}; raise \`ulimit -n\``
 }
 
 function connectionsByFiles(openFiles: number): number {

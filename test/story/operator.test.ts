@@ -1,6 +1,8 @@
 import { spawnSync } from 'node:child_process'
 import { createServer } from 'node:net'
+import { resolve } from 'node:path'
 import t from 'tap'
+import { fileOption } from '../../core/commands/shared.ts'
 import { Place } from '../process.ts'
 import { freePort } from '../ports.ts'
 import { listening, ScriptedUpstream } from '../upstream.ts'
@@ -14,7 +16,7 @@ t.test('the first start prints keys and curl lines that work when pasted; the se
   await first.saw(/lookup\/balance.*\n/)
   t.match(
     first.output,
-    /limits: {4}[\d,]+ connections(?: \(\d+ open files are too few for 10,000\))?; [\d,]+ MiB for requests and replies\n/,
+    /limits: {4}[\d,]+ connections(?: \([\d,]+ open files are too few for 10,000; raise `ulimit -n`\))?; [\d,]+ MiB for requests and replies\n/,
   )
   t.match(first.output, /key types: famA \(6 models\), famB \(11 models\), famC \(4 models\), editor \(24 models\)/)
   t.match(first.output, /SIMULATED PROVIDER answers for famA, famB, famC, editor/)
@@ -36,10 +38,18 @@ t.test('the first start prints keys and curl lines that work when pasted; the se
   await second.stop('SIGINT')
 })
 
+t.test('printed commands name the file that the gateway uses', async t => {
+  t.equal(fileOption('gateway.yaml'), '')
+  t.equal(fileOption(resolve('gateway.yaml')), '')
+  t.equal(fileOption('/etc/my shop/gateway.yaml'), " -c '/etc/my shop/gateway.yaml'")
+})
+
 t.test('a first start with real providers says how to create a key', async t => {
   const place = new Place(t, file => file, upstreamEnv('http://127.0.0.1:1'))
   const running = await place.start(t)
-  await running.saw(/There are no keys yet\. Create one:\n {2}npx tollgate keys create --type famA --credits 25\n/)
+  await running.saw(
+    /There are no keys yet\. Create one:\n {2}npx tollgate keys create --type famA --credits 25(?: -c \S+)?\n/,
+  )
   await running.stop('SIGTERM')
 })
 

@@ -1,7 +1,6 @@
 /** Finds out whether the gateway can listen before its start brings the tables of the records up to date. */
 import { once } from 'node:events'
 import { type AddressInfo, createServer } from 'node:net'
-import type { Store } from '../store/store.ts'
 
 interface Address {
   readonly host: string
@@ -14,7 +13,7 @@ interface Address {
  * @returns the port
  * @throws Error for the operator
  */
-export async function freePortWith(store: Pick<Store, 'close'>, address: Address): Promise<number> {
+export async function freePortWith(store: { close(): Promise<unknown> }, address: Address): Promise<number> {
   const server = createServer().listen(address)
   try {
     await once(server, 'listening')
