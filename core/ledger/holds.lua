@@ -70,7 +70,7 @@ end
 -- Extends a live hold to an amount, or as far as the balance allows. A hold that was reaped, or lost with a failed
 -- store, is restored. Repeating it changes nothing. A disabled key gets nothing more.
 operations['extend'] = { 5, 9, function(k, a)
-  local wanted = amount(ARGV[a + 2])
+  local wanted, verdict = amount(ARGV[a + 2]), ARGV[a + 8]
   local reason = off(KEYS[k], ARGV[a + 4])
   if reason then return 'off ' .. reason end
   local hold = redis.call('GET', KEYS[k + 1])
@@ -79,7 +79,14 @@ operations['extend'] = { 5, 9, function(k, a)
   if hold then
     local held, floor, bucket, before, placed, notes = readHold(hold)
     local more = wanted > held and affordable(balance, wanted - held, 1) or 0
-    if more > 0 then
+    local forgot = false
+    if before == '-' and verdict ~= '' then
+      -- A hold that a torn file has brought back does not know that it was reaped.
+      local outcome = redis.call('HGET', KEYS[k + 3], ARGV[a + 1]) or verdict
+      forgot = string.sub(outcome, 1, 1) == 'R'
+      if forgot then before = whole(chargeIn(outcome)) end
+    end
+    if more > 0 or forgot then
       writeHold(KEYS[k + 1], held + more, floor, bucket, before, placed, notes)
       redis.call('HSET', KEYS[k], 'bal', whole(balance - more), 'rsv', whole(reserved + more))
       noteShare(KEYS[k], KEYS[k + 4], placed, 0, more)
@@ -89,8 +96,8 @@ operations['extend'] = { 5, 9, function(k, a)
   local outcome = redis.call('HGET', KEYS[k + 3], ARGV[a + 1])
   if outcome and string.sub(outcome, 1, 1) == 'F' then return 'gone' end
   if not outcome then
-    if isUnknown(KEYS[k], ARGV[a + 8], ARGV[a]) then return 'unknown' end
-    if ARGV[a + 8] ~= '' and ARGV[a + 8] ~= 'N' then outcome = ARGV[a + 8] end
+    if isUnknown(KEYS[k], verdict, ARGV[a]) then return 'unknown' end
+    if verdict ~= '' and verdict ~= 'N' then outcome = verdict end
   end
   local held = wanted > 0 and affordable(balance, wanted, 1)
   if not held then return 'held 0 ' .. whole(balance) end
