@@ -34,8 +34,8 @@ export interface StoreView {
   readonly count: number
   /** The number of its last entry, of the last one that it was filled with, and how many sums of lost entries it knows. */
   readonly numbers: string
-  /** By the index of the request: amount and floor. */
-  readonly holds: Readonly<Record<number, { readonly amount: bigint; readonly floor: bigint }>>
+  /** By the index of the request: amount, floor, and what an earlier end charged. */
+  readonly holds: Readonly<Record<number, { readonly amount: bigint; readonly floor: bigint; readonly before: string }>>
   readonly leases: Readonly<Record<number, 'live' | 'over'>>
   /** Entries that wait to be recorded, in their order. */
   readonly entries: readonly string[]
@@ -218,8 +218,8 @@ export class World {
       numbers: `${ordinal} ${from} ${lost}`,
       holds: Object.fromEntries(
         texts.flatMap((text, at) => {
-          const [amount = 0, floor = 0] = text?.split(' ') ?? []
-          return text ? [[at, { amount: BigInt(amount), floor: BigInt(floor) }]] : []
+          const [amount = 0, floor = 0, , before = ''] = text?.split(' ') ?? []
+          return text ? [[at, { amount: BigInt(amount), floor: BigInt(floor), before }]] : []
         }),
       ),
       leases: Object.fromEntries(
