@@ -101,7 +101,7 @@ export class Actions {
       if (lease === 'live' && phase !== 'live' && phase !== 'in doubt')
         step(name('expire'), () => this.#world.expire(x))
       if (lease === 'over') step(name('reap'), () => this.#reap(x))
-      // The file holds nothing from before it was emptied, and nothing that is hours old.
+      // A file has nothing from before it was emptied, and what came back is over long before outcomes expire.
       const mayComeBack = !state.faults.includes('the store is emptied') && !state.faults.includes('hours pass')
       if (phase !== 'new' && !view.holds[x] && state.fallen === 'nothing' && mayComeBack)
         fault('a hold comes back', () => this.#comesBack(x))
@@ -121,7 +121,8 @@ export class Actions {
       // Leases that nobody renews are over within a minute.
       const isOver = ({ phase }: Request, x: number): boolean =>
         phase === 'live' || phase === 'in doubt' || (phase !== 'new' && !view.leases[x])
-      const mayBeOld = state.late.length === 0 && state.requests.every(isOver)
+      const mayBeOld =
+        state.late.length === 0 && state.requests.every(isOver) && !state.faults.includes('a hold comes back')
       if (mayBeOld && view.entries.length === 0 && state.untrimmed.length === 0)
         fault('hours pass', () => this.#hoursPass())
       if (this.#scope.allows(state, 'the store falls back') && state.savedStore !== state.store)
