@@ -18,9 +18,9 @@ import type { Host, Status } from './chain/stage.ts'
 import { findPlugins } from './chain/plugins.ts'
 import { Listeners } from './server/listeners.ts'
 import type { Role } from './store/connect.ts'
-import { unready } from './ledger/readiness.ts'
+import { readiness } from './ledger/readiness.ts'
 import { printLost } from './ledger/settlement.ts'
-import { freePortWith } from './lib/free-port.ts'
+import { freePort } from './lib/free-port.ts'
 import { openRecords } from './ledger/open-records.ts'
 import type { Records } from './records/records.ts'
 import { openStore, type Store } from './store/store.ts'
@@ -77,8 +77,8 @@ export class Gateway {
   ): Promise<Gateway> {
     configureLog(environment, config)
     const store = await openStore(config.store, role, environment)
-    if (role === 'gateway') await freePortWith(store, config.listen)
-    const records = await openRecords(environment, config.store, store)
+    const first = role === 'gateway' ? () => freePort(config.listen, 'listen.port') : undefined
+    const records = await openRecords(environment, config.store, store, first)
     const simulated = await startSimulated(environment)
     const gateway = new Gateway(environment, config, store, records, simulated)
     try {
@@ -323,7 +323,7 @@ export class Gateway {
       get repeated() {
         return sender.repeated
       },
-      probe: () => unready(this.ledger),
+      probe: readiness(this.ledger, this.#environment.now),
     }
   }
 }

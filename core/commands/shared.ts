@@ -7,7 +7,7 @@ import { reportOf } from '../config/locate.ts'
 import { GatewayError } from '../errors.ts'
 import { Keys } from '../ledger/keys.ts'
 import { Ledger } from '../ledger/ledger.ts'
-import { noFile } from '../ledger/refusals.ts'
+import { noFileYet } from '../ledger/refusals.ts'
 import { causeOf, Scripts } from '../ledger/scripts.ts'
 import { credentialsOf } from '../config/secrets.ts'
 import { inWords } from '../store/connect.ts'
@@ -109,7 +109,7 @@ export async function onRecords<T>(
   refuseOther(config.store, environment)
   const file = fileOf(config.store)
   // An empty file in the place of a lost one would keep the gateway from saying that it is lost.
-  if (file !== undefined && !existsSync(file)) throw new StoreFailure(noFile(file))
+  if (file !== undefined && !existsSync(file)) throw new StoreFailure(noFileYet(file))
   const records = await Records.open(config.store, environment)
   try {
     return await use(records)

@@ -33,9 +33,9 @@ export async function start(environment: Environment, file: string): Promise<voi
     loaded.config.workers > 1 ? await Workers.start(environment, loaded) : await Gateway.start(environment, loaded)
   // This comes first: a reader of the next lines may signal the gateway at once.
   stopOnSignals(environment, gateway)
-  // It serves already, and goes on without the records.
+  // It serves already.
   await greet(environment, gateway).catch((cause: unknown) =>
-    environment.log.warn({ err: cause }, 'the records cannot be asked for keys'),
+    environment.log.warn({ err: cause }, 'cannot print how to use the gateway'),
   )
 }
 

@@ -13,7 +13,7 @@ import { Ledger } from '../ledger/ledger.ts'
 import { configureLog } from '../config/secrets.ts'
 import { openRecords } from '../ledger/open-records.ts'
 import type { Records } from '../records/records.ts'
-import { freePortWith } from '../lib/free-port.ts'
+import { freePort } from '../lib/free-port.ts'
 import { openStore, type Store } from '../store/store.ts'
 import type { Environment } from '../lib/environment.ts'
 
@@ -58,9 +58,11 @@ export class Workers {
     // that moment.
     cluster.schedulingPolicy = cluster.SCHED_NONE
     const store = await openStore(valid.config.store, 'gateway', environment)
-    // Port 0 is resolved now, so that a replacement worker gets the same port.
-    const port = await freePortWith(store, valid.config.listen)
-    const records = await openRecords(environment, valid.config.store, store)
+    let port = 0
+    const records = await openRecords(environment, valid.config.store, store, async () => {
+      // Port 0 is resolved now, so that a replacement worker gets the same port.
+      port = await freePort(valid.config.listen, 'listen.port')
+    })
     const workers = new Workers(environment, valid, store, records, port)
     try {
       await Promise.all(Array.from({ length: valid.config.workers }, () => workers.#listening()))

@@ -55,7 +55,7 @@ export function whyFewerConnections(configured: number, openFiles: number): stri
   if (most === configured) return undefined
   const [wanted, files] = [configured, openFiles].map(number => number.toLocaleString('en'))
   if (most === CONNECTIONS_BY_HEAP) return `the heap has no room for ${wanted}`
-  return `${files} open files are too few for ${wanted}; raise \`ulimit -n\``
+  return `${files} open files are too few for ${wanted}; raise \`ulimit -n\` or LimitNOFILE`
 }
 
 function connectionsByFiles(openFiles: number): number {

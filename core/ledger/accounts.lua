@@ -77,8 +77,8 @@ operations['credit'] = { 3, 4, function(k, a)
 end }
 
 -- replay(account, hold, leases, outcomes, places; lease's name, id, ordinal, charge, 'F' or 'R', what an earlier end
--- that the store knew charged, '1' if it is too recent to have been forgotten, the charge with what counts in the sum of
--- lost ones): applies an exchange that the records know and that a store may have lost with its last writes. If the store
+-- that the store knew charged, '1' if it is too recent to have been forgotten, the charge together with
+-- what is waived because a sum of lost entries contains it): applies an exchange that the records know and that a store may have lost with its last writes. If the store
 -- has counted others since, they have the numbers of those that it lost, and only the outcomes show which exchanges it
 -- knows.
 operations['replay'] = { 5, 8, function(k, a)
@@ -86,12 +86,12 @@ operations['replay'] = { 5, 8, function(k, a)
   if not balance then return 'unknown' end
   local outcome = redis.call('HGET', KEYS[k + 3], ARGV[a + 1])
   local number, reaped = tonumber(ARGV[a + 2]), ARGV[a + 4] == 'R'
-  local charge = tonumber(ARGV[a + 3])
+  local charge, whole_charge = tonumber(ARGV[a + 3]), tonumber(ARGV[a + 7])
   local known = outcome and string.sub(outcome, 1, 1) == 'F'
   if outcome and not known and reaped then
     -- An exchange may be reaped more than once. A store that fell back may have given the same number to another charge.
     local reapedAt, has = tonumber(string.match(outcome, ':(%d+)$')) or number, chargeIn(outcome)
-    known = reapedAt > number or (reapedAt == number and (has == charge or has == tonumber(ARGV[a + 7])))
+    known = reapedAt > number or (reapedAt == number and (has == charge or has == whole_charge))
   end
   if known then
     -- The records have counted it with a later number.

@@ -53,7 +53,6 @@ export class Archiver {
   /** The generation of the store that the round belongs to. */
   #generation = 0
   #failures = 0
-  /** What waits, as far as this process knows. */
   #backlogBytes = 0
   #oldestMs = 0
   /** Whether a newer version of Tollgate records. */
@@ -66,23 +65,23 @@ export class Archiver {
     this.#log = log
   }
 
-  /** What waits to be recorded, as far as the process knows that records. */
+  /** What waits to be recorded, as far as this process knows, if it is the one that records. */
   get waiting(): Waiting {
     return { backlogBytes: this.#backlogBytes, oldestMs: this.#oldestMs }
   }
 
-  /** Looks what waits in the store, and announces it. A process that begins to record knows nothing of it. */
+  /** Looks up what waits in the store, and announces it. A process that begins to record knows nothing of it. */
   async look(): Promise<void> {
     const { redis, keys } = this.#scripts
-    const shards = Array.from({ length: SHARDS }, (_, shard) => shard)
-    const [lengths, firsts] = await Promise.all([
-      Promise.all(shards.map(shard => stored(redis.xlen(keys.stream(shard))))),
-      Promise.all(shards.map(shard => readStream(this.#scripts, shard, { count: 1 }))),
-    ])
-    const oldest = firsts.flatMap(([first]) => (first ? [first.position.ms] : []))
+    const lengths = await Promise.all(
+      Array.from({ length: SHARDS }, (_, shard) => stored(redis.xlen(keys.stream(shard)))),
+    )
+    const waiting = lengths.flatMap((length, shard) => (length > 0 ? [shard] : []))
+    const firsts = await Promise.all(waiting.map(shard => readStream(this.#scripts, shard, { count: 1 })))
+    const oldest = Math.min(...firsts.flatMap(([first]) => (first ? [first.position.ms] : [])))
     this.#backlogBytes = lengths.reduce((sum, length) => sum + length, 0) * ENTRY_BYTES
-    this.#oldestMs = oldest.length > 0 ? Math.min(...oldest) : 0
-    firsts.forEach(([first], shard) => first && this.announce(shard))
+    this.#oldestMs = Number.isFinite(oldest) ? oldest : 0
+    for (const shard of waiting) this.announce(shard)
   }
 
   /** Announces that a shard has entries. */
@@ -124,6 +123,8 @@ export class Archiver {
     }
     this.#next = end % SHARDS
     this.#backlogBytes = 0
+    this.#oldestMs = 0
+    // Whoever has read the warning reads of its end.
     if (this.#failures > 0) this.#log.warn('ended exchanges are recorded again')
     this.#failures = 0
     // If the store was restored meanwhile, the round may have missed what it lost.
@@ -169,8 +170,8 @@ export class Archiver {
     if (cause instanceof StaleGeneration) this.#continuity.doubt()
     if (cause instanceof NewerTables) this.outdated = true
     if (this.#failures++ % MEASURE_EVERY !== 0) return
+    this.#log.warn({ err: cause }, 'ended exchanges cannot be recorded; they wait in the store')
     await this.look()
-    this.#log.warn({ err: cause, ...this.waiting }, 'ended exchanges cannot be recorded; they wait in the store')
   }
 
   async #record(shards: readonly number[]): Promise<void> {
@@ -204,7 +205,6 @@ export class Archiver {
     const positions = new Map(pages.map(page => [page.shard, lastOf(page)]))
     const all = pages.flatMap(({ entries }) => entries)
     await this.#records.recorder.record(all, positions, generation)
-    this.#oldestMs = 0
     const { redis, keys } = this.#scripts
     await this.#expire(all)
     await Promise.all(

@@ -23,6 +23,8 @@ import type { Records } from '../records/records.ts'
 const DUTY_MS = 3000
 /** Interval of the renewal of the duty, of reading the shared state, and of writing to the store what is pending. */
 const BEAT_MS = 1000
+/** Heartbeats after which a process that may not record looks up what waits. */
+const LOOK_EVERY = 5
 /** How long a process waits for the one that has the duty to record what ended, in milliseconds. */
 const LEFT_MS = 5000
 const RETENTION_EVERY_MS = 3_600_000
@@ -51,6 +53,7 @@ export class Background {
   readonly #reports = new OnceInAWhile()
   readonly #work = new Set<Promise<unknown>>()
   #leading = false
+  #beats = 0
   /** The generation of the store in which what is reserved was compared with the holds. */
   #recounted: number | undefined
   /** The generation in which the files of the store were written anew. */
@@ -289,7 +292,7 @@ export class Background {
     if (this.archiver.outdated && this.#leading) await this.#duty.release()
     const leads = !this.archiver.outdated && (await this.#duty.take())
     // Somebody has to look what waits, also while no process of the new version runs.
-    const isAlone = this.archiver.outdated && !(await this.#duty.isTaken())
+    const isAlone = this.archiver.outdated && ++this.#beats % LOOK_EVERY === 0 && !(await this.#duty.isTaken())
     if ((leads && !this.#leading) || isAlone) await this.archiver.look()
     if (leads || isAlone) await this.#continuity.meta.share(this.archiver.waiting)
     // Nothing is recorded before it is known what the records must have.

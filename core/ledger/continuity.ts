@@ -22,8 +22,9 @@ import { commitFrom, REPLACED, type SharedState, StoreMeta } from './store-meta.
 
 /** The layout of the store's keys. */
 const LAYOUT = '2'
-/** Milliseconds between two attempts to check a store, and for which a request waits for one. */
+/** Milliseconds between two attempts to check a store. */
 const RETRY_MS = 250
+/** Milliseconds for which a request waits for a check that runs. */
 const WAIT_MS = 2000
 /** Looks at the shared state after which the records are asked whether this is still their store. */
 const DOUBT_EVERY = 10

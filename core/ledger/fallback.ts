@@ -76,6 +76,7 @@ export class Fallback {
       const { granted, charges, ...counts } = await recoverRecords(this.#scripts, this.#records, {
         at: nowMs,
         newId: this.#newId,
+        generation: next,
       })
       // A late note of a lost commit does not stay.
       await this.#meta.set({ generation: String(next), fallen: '', commit: commitText(begun) })

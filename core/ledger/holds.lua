@@ -55,9 +55,8 @@ operations['hold'] = { 3, 10, function(k, a)
   return 'held ' .. whole(held) .. ' ' .. whole(balance)
 end }
 
--- Returns whether the verdict does not tell how an exchange ended that has neither a hold nor an outcome here. The sender
--- may not have noticed yet that the account was filled from the records in the hour of the exchange or later, or that the
--- store has lost what the records know.
+-- Returns whether it is unknown how an exchange ended that has no outcome here. Its sender may not have noticed that the
+-- account was filled from the records, in the hour `fh`. Or the store lacks the end that the records know: it fell back.
 local function isUnknown(account, verdict, lease)
   if verdict == '?' then return true end
   local known = redis.call('HMGET', account, 'fh', 'sq')
@@ -79,14 +78,15 @@ operations['extend'] = { 5, 9, function(k, a)
   if hold then
     local held, floor, bucket, before, placed, notes = readHold(hold)
     local more = wanted > held and affordable(balance, wanted - held, 1) or 0
-    local forgot = false
+    local wasReaped = false
     if before == '-' and verdict ~= '' then
       -- A hold that a torn file has brought back does not know that it was reaped.
-      local outcome = redis.call('HGET', KEYS[k + 3], ARGV[a + 1]) or verdict
-      forgot = string.sub(outcome, 1, 1) == 'R'
-      if forgot then before = whole(chargeIn(outcome)) end
+      local outcome = redis.call('HGET', KEYS[k + 3], ARGV[a + 1]) or
+        (isUnknown(KEYS[k], verdict, ARGV[a]) and '' or verdict)
+      wasReaped = string.sub(outcome, 1, 1) == 'R'
+      if wasReaped then before = whole(chargeIn(outcome)) end
     end
-    if more > 0 or forgot then
+    if more > 0 or wasReaped then
       writeHold(KEYS[k + 1], held + more, floor, bucket, before, placed, notes)
       redis.call('HSET', KEYS[k], 'bal', whole(balance - more), 'rsv', whole(reserved + more))
       noteShare(KEYS[k], KEYS[k + 4], placed, 0, more)
@@ -241,6 +241,8 @@ operations['reap'] = { 6, 3, function(k, a)
   -- A hold that arrived after its exchange had ended is released.
   local over = outcome and string.sub(outcome, 1, 1) == 'F'
   local before = over and floor or tonumber(earlier) or (outcome and chargeIn(outcome)) or 0
+  -- A hold that a torn file has brought back knows less than the one that was reaped before.
+  floor = math.max(floor, before)
   local quota = string.sub(ARGV[a + 2], 1, 6) == 'quota:'
   balance = balance + held + before - floor
   if placed == '1' then leavePlace(account, KEYS[k + 5], id) end

@@ -4,8 +4,26 @@ import type { Ledger } from './ledger.ts'
 /** How long the store keeps what a probe writes, in milliseconds. */
 const PROBE_MS = 1000
 
-/** Returns why nothing can be held, in words for operators; undefined if it can. */
-export async function unready({ records, scripts, continuity, background }: Ledger): Promise<string | undefined> {
+/** Milliseconds for which an answer is given again: a probe needs no key, and writes. */
+const SHARED_MS = 500
+
+/**
+ * Returns a function that says why nothing can be held, in words for operators; undefined if it can.
+ * @param now milliseconds
+ */
+export function readiness(ledger: Ledger, now: () => number): () => Promise<string | undefined> {
+  let answer: Promise<string | undefined> | undefined
+  let at = 0
+  return () => {
+    if (!answer || Math.abs(now() - at) > SHARED_MS) {
+      answer = unready(ledger)
+      at = now()
+    }
+    return answer
+  }
+}
+
+async function unready({ records, scripts, continuity, background }: Ledger): Promise<string | undefined> {
   const { failure } = records.database
   if (failure !== undefined) return failure
   try {

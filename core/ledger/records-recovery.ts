@@ -3,8 +3,8 @@
  * store, and the sums of all others.
  */
 import { sideBySide } from '../lib/side-by-side.ts'
-import { KEPT_MS, OF_SUMS } from './buckets.ts'
-import { chargesAdded, type EndedEntry, isFinal, lastEnd } from '../records/entry.ts'
+import { OF_SUMS } from './buckets.ts'
+import { chargesAdded, type EndedEntry } from '../records/entry.ts'
 import { type KeyInStore, type RecoveredKeys, recoverKeys } from '../records/recovered-keys.ts'
 import type { RecordedKey } from '../records/key-records.ts'
 import type { Records } from '../records/records.ts'
@@ -15,8 +15,6 @@ import { type StreamEntry, unrecorded } from './stream.ts'
 
 /** Accounts that are compared at the same time. */
 const SIDE_BY_SIDE = 32
-/** Exchanges that are read at once. */
-const PAGE = 500
 
 /** What was recorded again, and what is lost. */
 export interface Recovered extends RecoveredKeys {
@@ -33,11 +31,15 @@ interface InStore extends KeyInStore {
   readonly ordinal: number
 }
 
-/** Compares every account of the store with the records. @throws GatewayError unavailable */
+/**
+ * Compares every account of the store with the records.
+ * @param host `generation` is the one in which this is done: a process that was too slow records nothing in a later one
+ * @throws GatewayError unavailable
+ */
 export async function recoverRecords(
   scripts: Scripts,
   records: Records,
-  host: { readonly at: number; readonly newId: () => string },
+  host: { readonly at: number; readonly newId: () => string; readonly generation: number },
 ): Promise<Recovered> {
   const done: Recovered = { added: 0, changed: 0, grants: 0, granted: 0n, exchanges: 0, accounts: 0, charges: 0n }
   for await (const { accounts: all } of namesIn(scripts)) {
@@ -69,7 +71,7 @@ export async function recoverRecords(
       const added = chargesAdded(waiting, await stored(records.history.withIds(waiting.map(({ id }) => id))))
       const lost = lostOf(account, key, { waiting, added }, host)
       // An archiver that has recorded them before the database fell back may delete those that wait at any moment.
-      await stored(records.recorder.record(lost ? [...waiting, lost.entry] : waiting, new Map()))
+      await stored(records.recorder.record(lost ? [...waiting, lost.entry] : waiting, new Map(), host.generation))
       if (!lost) return
       done.exchanges += lost.count
       done.accounts++
@@ -92,22 +94,21 @@ async function waitingOf(scripts: Scripts, { id, ordinal }: InStore): Promise<re
 async function reapedAgain(
   { redis, keys }: Scripts,
   { history }: Records,
-  { id: account, balance }: InStore,
+  { id: account, balance, ordinal: last }: InStore,
   at: number,
 ): Promise<readonly EndedEntry[]> {
-  const found: EndedEntry[] = []
-  for (let before: number | undefined; ;) {
-    const page = await stored(history.entries(account, { before, count: PAGE }))
-    const recent = page.filter(entry => lastEnd(entry) >= at - KEPT_MS)
-    for (const entry of recent.filter(({ kind }) => !isFinal(kind))) {
+  const recorded = await stored(history.reaped(account))
+  const found = await Promise.all(
+    recorded.map(async entry => {
       const outcome = await stored(redis.hget(keys.outcomes(account, entry.bucket), entry.id))
       const [, charge = '', number = ''] = /^R(\d+):(\d+)$/.exec(outcome ?? '') ?? []
-      if (Number(number) > entry.ordinal)
-        found.push({ ...entry, account, balance, ordinal: Number(number), charge: BigInt(charge), at })
-    }
-    if (recent.length < PAGE) return found
-    before = page.at(-1)?.ordinal
-  }
+      const ordinal = Number(number)
+      // What it has counted since it was read is recorded by itself.
+      const isLater = ordinal > entry.ordinal && ordinal <= last
+      return isLater ? [{ ...entry, account, balance, ordinal, charge: BigInt(charge), waived: 0n, at }] : []
+    }),
+  )
+  return found.flat()
 }
 
 /** Returns one entry for all exchanges of an account that are neither recorded nor in the store any more. */

@@ -14,13 +14,13 @@ export const OTHER_STORE =
 /** A rebuild is not needed. */
 export const NOT_EMPTY = 'the store is not empty, and these records are used with it; a rebuild needs an empty store'
 
-/** The records that the store was used with are not there. */
-export function missingFile(file: string): string {
+/** The file of the records that the store was used with is missing. */
+export function lostFile(file: string): string {
   return `${file} is missing, but the store has been used with records: put the file back, or restore it from a backup. To begin anew, empty the store`
 }
 
-/** There are no records yet, or not there. */
-export function noFile(file: string): string {
+/** The file of the records is missing. Whether there ever was one is not known. */
+export function noFileYet(file: string): string {
   return `${file} is missing: check store.data, or start the gateway once, which makes it`
 }
 

@@ -1,4 +1,4 @@
-/** Finds out whether the gateway can listen before its start brings the tables of the records up to date. */
+/** Finds out whether a port is free. */
 import { once } from 'node:events'
 import { type AddressInfo, createServer } from 'node:net'
 
@@ -8,19 +8,17 @@ interface Address {
 }
 
 /**
- * Listens at the address of the file for a moment. Closes the store if that fails.
+ * Listens at an address for a moment.
  * @param address port 0 stands for any free port
+ * @param setting the setting that names the port
  * @returns the port
- * @throws Error for the operator
+ * @throws Error for the operator if it is in use
  */
-export async function freePortWith(store: { close(): Promise<unknown> }, address: Address): Promise<number> {
+export async function freePort(address: Address, setting: string): Promise<number> {
   const server = createServer().listen(address)
-  try {
-    await once(server, 'listening')
-  } catch (cause) {
-    await store.close()
-    throw refusalOf(cause as Error, address, 'listen.port')
-  }
+  await once(server, 'listening').catch((cause: unknown) => {
+    throw refusalOf(cause as Error, address, setting)
+  })
   const { port } = server.address() as AddressInfo
   server.close()
   await once(server, 'close')

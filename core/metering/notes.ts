@@ -19,6 +19,7 @@ export function notesAtStart(x: Exchange & Known & With<'key' | 'route' | 'extra
   return {
     type: x.key.type,
     upstream: x.route.account.name,
+    format: x.format.name,
     endpoint: x.path,
     model: modelOf(x),
     stream: x.body.get('stream') === true,

@@ -39,6 +39,8 @@ export interface Notes {
   /** The key's type, and the upstream account that served the request. */
   readonly type?: string
   readonly upstream?: string
+  /** The wire format of the client. */
+  readonly format?: string
   /** The client's address. Never shown to customers. */
   readonly address?: string
   readonly requestedModel?: string

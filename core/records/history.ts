@@ -2,10 +2,11 @@
 import { bytesOfId, idFromBytes } from '../lib/ids.ts'
 import { bigintOf, type Database, type Row, type SqlValue } from './database.ts'
 import type { Count, HistoryEntry, Summary } from './entry.ts'
-import { DAY_MS } from './entry.ts'
+import { DAY_MS, KINDS } from './entry.ts'
 import { boundOf } from './months.ts'
 import type { Names } from './names.ts'
-import { ENTRY_COLUMNS, entryOf, type Position, rowsWithIds } from './recorder.ts'
+import { ENTRY_COLUMNS, entryOf } from './exchange-rows.ts'
+import { type Position, rowsWithIds } from './recorder.ts'
 
 /** Which entries of an account to read, newest first. */
 export interface HistoryRange {
@@ -38,6 +39,9 @@ export interface DayUsage {
 /** Selects the rows of the account with an id. */
 const OF_ACCOUNT = 'account = (SELECT no FROM accounts WHERE id = ?)'
 
+/** What is read of an exchange. */
+const COLUMNS = ENTRY_COLUMNS.join(', ')
+
 /** How many days a summary covers. */
 const DAYS = 31
 /** How often a summary is read again while its account is being recorded. */
@@ -67,7 +71,7 @@ export class History {
       values.push(value)
     }
     const rows = await this.#database.all(
-      `SELECT ${ENTRY_COLUMNS} FROM exchanges WHERE ${conditions.join(' AND ')}
+      `SELECT ${COLUMNS} FROM exchanges WHERE ${conditions.join(' AND ')}
        ORDER BY ordinal DESC LIMIT ?`,
       [...values, count],
     )
@@ -77,9 +81,18 @@ export class History {
   /** Returns the entries of an account after an ordinal, oldest first. */
   async entriesAfter(account: string, ordinal: number, count: number): Promise<HistoryEntry[]> {
     const rows = await this.#database.all(
-      `SELECT ${ENTRY_COLUMNS} FROM exchanges
+      `SELECT ${COLUMNS} FROM exchanges
        WHERE ${OF_ACCOUNT} AND ordinal > ? ORDER BY ordinal LIMIT ?`,
       [account, ordinal, count],
+    )
+    return this.#read(rows)
+  }
+
+  /** Returns the exchanges of an account that were reaped, and have not ended otherwise since. */
+  async reaped(account: string): Promise<HistoryEntry[]> {
+    const rows = await this.#database.all(
+      `SELECT ${COLUMNS} FROM exchanges WHERE ${OF_ACCOUNT} AND kind = ${KINDS.indexOf('reaped')}`,
+      [account],
     )
     return this.#read(rows)
   }
@@ -99,12 +112,12 @@ export class History {
   /** Returns the entry of an exchange with the account that it belongs to. */
   async entry(id: string): Promise<(HistoryEntry & { readonly account: string }) | undefined> {
     const rows = await this.#database.all(
-      `SELECT ${ENTRY_COLUMNS}, (SELECT a.id FROM accounts a WHERE a.no = exchanges.account) AS account FROM exchanges
+      `SELECT ${COLUMNS}, (SELECT a.id FROM accounts a WHERE a.no = exchanges.account) AS owner FROM exchanges
        WHERE id = ?`,
       [bytesOfId(id)],
     )
     const [entry] = await this.#read(rows)
-    return entry && { ...entry, account: String(rows[0]?.['account']) }
+    return entry && { ...entry, account: String(rows[0]?.['owner']) }
   }
 
   /** Returns the recorded entries among some exchanges, by id. */
@@ -134,13 +147,13 @@ export class History {
       values.push(value)
     }
     const rows = await this.#database.all(
-      `SELECT e.id, e.ordinal, e.ended, e.charge, e.kind, e.details, a.id AS account
+      `SELECT ${ENTRY_COLUMNS.map(name => `e.${name}`).join(', ')}, a.id AS owner
        FROM exchanges e JOIN accounts a ON a.no = e.account WHERE ${conditions.join(' AND ')}
        ORDER BY e.id DESC LIMIT ?`,
       [...values, count],
     )
     const entries = await this.#read(rows)
-    return entries.map((entry, index) => ({ ...entry, account: String(rows[index]?.['account']) }))
+    return entries.map((entry, index) => ({ ...entry, account: String(rows[index]?.['owner']) }))
   }
 
   /** Returns an account's usage of each day and each model, from one day since the epoch to another, both included. */

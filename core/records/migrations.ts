@@ -1,11 +1,12 @@
 /** The tables of the records, and the numbered steps from one version of them to the next. */
 import { type Database, RecordsError, type Sql } from './database.ts'
+import { KINDS } from './entry.ts'
+import { EXCHANGE_COLUMNS, HISTORY_VIEW } from './exchange-rows.ts'
 
 /**
  * Each step is run once. A word in braces differs between the databases.
  * - An exchange's row is found by its id, which begins with its time. `ordinal` is the number of its latest entry in its
- *   account, and its place in the history. The rest of a row is packed into `details`. PostgreSQL aligns columns of eight
- *   bytes, so those come first.
+ *   account, and its place in the history. The view `history` shows names instead of their numbers: see exchange-rows.ts.
  * - `replaced` has the earlier ends of exchanges that were reaped and ended again.
  * - `pending` is 1 while the store may not know the latest record or grants of an account.
  * - `hint` has the beginning and the end of a secret. An account's `label` is the same, unless an operator has chosen one.
@@ -30,10 +31,10 @@ const STEPS: readonly (readonly string[])[] = [
       folded BIGINT NOT NULL, entries BIGINT NOT NULL, requests BIGINT NOT NULL, input BIGINT NOT NULL,
       output BIGINT NOT NULL, quarantined BIGINT NOT NULL, changed BIGINT NOT NULL)`,
     'CREATE INDEX totals_changed ON totals (changed)',
-    `CREATE TABLE exchanges (ordinal BIGINT NOT NULL, ended BIGINT NOT NULL, charge BIGINT NOT NULL,
-      id {ID} NOT NULL PRIMARY KEY, account INTEGER NOT NULL, kind SMALLINT NOT NULL, details {BYTES} NOT NULL)
-      {PARTITIONED}`,
+    `CREATE TABLE exchanges (${EXCHANGE_COLUMNS}) {PARTITIONED}`,
+    HISTORY_VIEW,
     'CREATE INDEX exchanges_account ON exchanges (account, ordinal)',
+    `CREATE INDEX exchanges_reaped ON exchanges (account) WHERE kind = ${KINDS.indexOf('reaped')}`,
     `CREATE TABLE replaced (account INTEGER NOT NULL, ordinal BIGINT NOT NULL, id {ID} NOT NULL,
       charge BIGINT NOT NULL, ended BIGINT NOT NULL, PRIMARY KEY (account, ordinal))`,
     `CREATE TABLE day_accounts (day INTEGER NOT NULL, account INTEGER NOT NULL, {COUNTS}, PRIMARY KEY (day, account))`,
@@ -66,8 +67,6 @@ const STEPS: readonly (readonly string[])[] = [
     `CREATE TABLE notices (no INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, type TEXT NOT NULL, body TEXT NOT NULL,
       at BIGINT NOT NULL, due BIGINT NOT NULL, tries INTEGER NOT NULL, state TEXT NOT NULL, last TEXT NOT NULL)`,
     "CREATE INDEX notices_due ON notices (due) WHERE state = 'waiting'",
-  ],
-  [
     // A customer's look-up reads the days of one account.
     'CREATE INDEX day_accounts_account ON day_accounts (account, day)',
     'CREATE TABLE commits (no BIGINT PRIMARY KEY, id TEXT NOT NULL)',
@@ -75,7 +74,7 @@ const STEPS: readonly (readonly string[])[] = [
 ]
 
 /** The version of the tables that the first step makes. Earlier ones were never released. */
-const FIRST = 5
+const FIRST = 7
 
 /** The version of the tables that all steps make. */
 const LATEST = FIRST + STEPS.length - 1
@@ -85,9 +84,36 @@ const COUNTS = `requests BIGINT NOT NULL, billed BIGINT NOT NULL, errors BIGINT 
   cache_read BIGINT NOT NULL, cache_write BIGINT NOT NULL, output BIGINT NOT NULL, reasoning BIGINT NOT NULL,
   charge BIGINT NOT NULL, cost BIGINT NOT NULL, durations {BYTES} NOT NULL, first_bytes {BYTES} NOT NULL`
 
+/** The text of an id that SQLite keeps as bytes. */
+const ID_OF_BYTES = [
+  [1, 8],
+  [9, 4],
+  [13, 4],
+  [17, 4],
+  [21, 12],
+]
+  .map(([from, length]) => `substr(lower(hex(e.id)), ${from}, ${length})`)
+  .join(" || '-' || ")
+
 const WORDS = {
-  sqlite: { BYTES: 'BLOB', ID: 'BLOB', PARTITIONED: 'WITHOUT ROWID', CLUSTERED: 'WITHOUT ROWID', COUNTS },
-  postgres: { BYTES: 'BYTEA', ID: 'UUID', PARTITIONED: 'PARTITION BY RANGE (id)', CLUSTERED: '', COUNTS },
+  sqlite: {
+    BYTES: 'BLOB',
+    ID: 'BLOB',
+    PARTITIONED: 'WITHOUT ROWID',
+    CLUSTERED: 'WITHOUT ROWID',
+    COUNTS,
+    TIME: "strftime('%Y-%m-%dT%H:%M:%fZ', e.ended / 1000.0, 'unixepoch')",
+    TEXT_ID: ID_OF_BYTES,
+  },
+  postgres: {
+    BYTES: 'BYTEA',
+    ID: 'UUID',
+    PARTITIONED: 'PARTITION BY RANGE (id)',
+    CLUSTERED: '',
+    COUNTS,
+    TIME: "to_timestamp(e.ended / 1000.0) AT TIME ZONE 'UTC'",
+    TEXT_ID: 'e.id::text',
+  },
 } as const
 
 /**
@@ -118,7 +144,7 @@ export async function migrate(database: Database, newId: () => string): Promise<
 function spelled(text: string, dialect: Database['dialect']): string {
   const words: Readonly<Record<string, string>> = WORDS[dialect]
   let done = text
-  while (/\{[A-Z]+\}/.test(done)) done = done.replaceAll(/\{([A-Z]+)\}/g, (_, word: string) => words[word] ?? '')
+  while (/\{[A-Z_]+\}/.test(done)) done = done.replaceAll(/\{([A-Z_]+)\}/g, (_, word: string) => words[word] ?? '')
   return done
 }
 

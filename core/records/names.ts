@@ -1,6 +1,11 @@
 /** Numbers for the names that repeat in many rows: models, endpoints, prices, key types, upstream accounts. */
 import { type Database, insertAll, selectIn, type Sql, nextNo } from './database.ts'
-import type { NameNumbers } from './notes.ts'
+
+/** Numbers for names that repeat in many rows, such as models. */
+export interface NameNumbers {
+  numberOf(name: string): number
+  nameOf(number: number): string
+}
 
 /** The names in the records, with a copy in memory. */
 export class Names implements NameNumbers {

@@ -3,15 +3,15 @@
  * entry states the whole charge of its exchange, so that writing it again changes nothing, in whatever order entries
  * come.
  */
-import { bytesOfId, idFromBytes, timeOfId } from '../lib/ids.ts'
+import { bytesOfId, timeOfId } from '../lib/ids.ts'
 import { lru } from '../lib/lru.ts'
-import { bigintOf, type Database, insertAll, type Row, selectIn, type Sql, type SqlValue } from './database.ts'
-import { counted, counting, type EndedEntry, type HistoryEntry, KINDS, lastEnd } from './entry.ts'
+import { type Database, insertAll, type Row, selectIn, type Sql, type SqlValue } from './database.ts'
+import { counted, counting, type EndedEntry, type HistoryEntry, lastEnd } from './entry.ts'
 import { generationToRecord } from './migrations.ts'
 import { insertAccounts } from './key-records.ts'
 import { Months } from './months.ts'
 import type { Names, NewNames } from './names.ts'
-import { namesIn, packDetails, unpackDetails } from './notes.ts'
+import { ENTRY_COLUMNS, entryOf, namesIn, rowOf } from './exchange-rows.ts'
 import { DaySums } from './day-sums.ts'
 import { watched, type Watcher, WatcherFailed } from './watcher.ts'
 
@@ -61,7 +61,7 @@ export class StaleGeneration extends Error {}
 
 /** Returns the rows of the recorded exchanges among some, with ENTRY_COLUMNS. */
 export function rowsWithIds(sql: Sql, ids: readonly string[]): Promise<Row[]> {
-  return selectIn(sql, `SELECT ${ENTRY_COLUMNS} FROM exchanges WHERE id`, [...new Set(ids)].map(bytesOfId))
+  return selectIn(sql, `SELECT ${ENTRY_COLUMNS.join(', ')} FROM exchanges WHERE id`, [...new Set(ids)].map(bytesOfId))
 }
 
 /** Writes entries. */
@@ -206,18 +206,11 @@ export class Recorder {
   ): Promise<void> {
     await insertAll(
       sql,
-      'INSERT INTO exchanges (id, account, ordinal, ended, charge, kind, details)',
-      entries.map(entry => [
-        bytesOfId(entry.id),
-        number(entry.account),
-        entry.ordinal,
-        entry.at,
-        entry.charge,
-        KINDS.indexOf(entry.kind),
-        packed(entry, names),
-      ]),
-      `ON CONFLICT (id) DO UPDATE SET ordinal = excluded.ordinal, charge = excluded.charge, kind = excluded.kind,
-       details = excluded.details`,
+      `INSERT INTO exchanges (${ENTRY_COLUMNS.join(', ')})`,
+      entries.map(entry => rowOf(entry, number(entry.account), names)),
+      `ON CONFLICT (id) DO UPDATE SET ${ENTRY_COLUMNS.filter(name => name !== 'id' && name !== 'ended')
+        .map(name => `${name} = excluded.${name}`)
+        .join(', ')}`,
     )
   }
 
@@ -291,33 +284,5 @@ export class Recorder {
       )
       .join(', ')
     await insertAll(sql, `INSERT INTO totals (${COLUMNS})`, rows, `ON CONFLICT (account) DO UPDATE SET ${sum}, ${most}`)
-  }
-}
-
-/**
- * Packs the details of an entry. Notes that cannot be packed are left out: one entry must not keep all others from being
- * recorded.
- */
-function packed(entry: EndedEntry, names: NewNames): Uint8Array {
-  try {
-    return packDetails(entry, names)
-  } catch {
-    const { endpoint = '', model = '', status } = entry.notes
-    return packDetails({ ...entry, notes: { endpoint, model, stream: false, ...(status && { status }) } }, names)
-  }
-}
-
-/** The columns of a row that `entryOf` reads. */
-export const ENTRY_COLUMNS = 'id, ordinal, ended, charge, kind, details'
-
-/** Reads an entry from its row. */
-export function entryOf(row: Row, names: Names): HistoryEntry {
-  return {
-    id: idFromBytes(row['id'] as Uint8Array),
-    ordinal: Number(row['ordinal']),
-    at: Number(row['ended']),
-    kind: KINDS[Number(row['kind'])] ?? 'settle',
-    charge: bigintOf(row, 'charge'),
-    ...unpackDetails(row['details'] as Uint8Array, names),
   }
 }

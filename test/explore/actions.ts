@@ -259,14 +259,15 @@ export class Actions {
   }
 
   async #record(): Promise<void> {
-    const { ledger, view } = { ledger: this.#world.ledger, view: this.#world.view(this.#state.store) }
+    const { ledger } = this.#world
+    const { entries: waiting } = this.#world.view(this.#state.store)
     await this.#world.once('record', 'both', async () => {
       const entries = await this.#world.entries()
       const named =
         this.#mutation === 'records by place' ? entries.map(each => ({ ...each, id: timedId(each.at) })) : entries
       await ledger.records.recorder.record(named, new Map(), await ledger.records.generation())
     })
-    this.#state.untrimmed = view.entries.slice()
+    this.#state.untrimmed = waiting.slice()
   }
 
   async #recordInVain(): Promise<void> {
@@ -364,8 +365,8 @@ export class Actions {
 
   async #recover(): Promise<void> {
     const { scripts, ledger, now } = this.#world
-    await ledger.records.nextGeneration()
-    await recoverRecords(scripts, ledger.records, { at: now, newId: () => timedId(now) })
+    const generation = await ledger.records.nextGeneration()
+    await recoverRecords(scripts, ledger.records, { at: now, newId: () => timedId(now), generation })
   }
 
   /** Fills the store from the records. What was read from it before must not be recorded after that. */

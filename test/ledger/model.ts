@@ -303,8 +303,8 @@ export class Model {
     const { floor } = state.hold
     state.hold = undefined
     if (kind === 'released') return
-    state.charged = floor
-    this.#end(own, id, floor, false)
+    if (floor > state.charged) state.charged = floor
+    this.#end(own, id, state.charged, false)
   }
 
   #end(own: Account, id: string, charge: bigint, final: boolean): void {

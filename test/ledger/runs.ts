@@ -32,15 +32,17 @@ export async function simulate(
   mutation?: Mutation,
 ): Promise<Tally> {
   const prefix = `s${nth}`
+  const onPostgres = nth === SIDE_BY_SIDE - 1
   const data = mkdtempSync(join(tmpdir(), 'tollgate-simulation-'))
   t.teardown(() => rmSync(data, { recursive: true, force: true }))
   const { ledger, store } = await openLedger(t, redis, prefix, {
     commandTimeoutMs: 10_000,
-    records: nth === SIDE_BY_SIDE - 1 ? await newDatabase() : undefined,
+    records: onPostgres ? await newDatabase() : undefined,
     data,
   })
   // In each second run, the database falls back instead of the store.
-  const rows = nth % 2 === 1 ? new SqliteRows(t, join(data, 'records.sqlite')) : undefined
+  const falls = nth % 2 === 1 && !onPostgres && mutation === undefined
+  const rows = falls ? new SqliteRows(t, join(data, 'records.sqlite')) : undefined
   const connections = [0, 1].map(() => store.redis.duplicate())
   t.teardown(() => connections.forEach(connection => connection.disconnect()))
   await Promise.all(connections.map(connection => connection.connect()))
@@ -48,7 +50,7 @@ export async function simulate(
   const keys = new Keys(ledger, 0, Date.now)
   const created = await keys.createMany({ type: 'famC', name: '', credits: 0n, expiresAt: undefined }, 3)
   const accounts = created.map(({ key }) => key.id)
-  return new Simulation(seed + nth, ledger, scripts, mutation ? undefined : rows, mutation).run(accounts, steps)
+  return new Simulation(seed + nth, ledger, scripts, rows, mutation).run(accounts, steps)
 }
 
 /** The kinds of quotas. */

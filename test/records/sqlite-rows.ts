@@ -22,6 +22,7 @@ export class SqliteRows {
       .filter(name => !except.includes(name))
   }
 
+  /** Returns all rows of now. */
   read(): Rows {
     return new Map(
       this.#tables.map(table => {
@@ -32,6 +33,7 @@ export class SqliteRows {
     )
   }
 
+  /** Replaces all rows by others. */
   putBack(rows: Rows): void {
     this.#database.exec('BEGIN IMMEDIATE')
     for (const [table, all] of rows) {

@@ -16,7 +16,7 @@ t.test('the first start prints keys and curl lines that work when pasted; the se
   await first.saw(/lookup\/balance.*\n/)
   t.match(
     first.output,
-    /limits: {4}[\d,]+ connections(?: \([\d,]+ open files are too few for 10,000; raise `ulimit -n`\))?; [\d,]+ MiB for requests and replies\n/,
+    /limits: {4}[\d,]+ connections(?: \([\d,]+ open files are too few for 10,000; raise `ulimit -n` or LimitNOFILE\))?; [\d,]+ MiB for requests and replies\n/,
   )
   t.match(first.output, /key types: famA \(6 models\), famB \(11 models\), famC \(4 models\), editor \(24 models\)/)
   t.match(first.output, /SIMULATED PROVIDER answers for famA, famB, famC, editor/)
