@@ -13,12 +13,15 @@ export default definePlugin({
       store: status.store,
       ...(status.simulated.length > 0 && { simulated: status.simulated }),
     })
-    const isServed = ({ default: model }: KeyType): boolean => pool.waitMs(model.upstreams, model.sends) === 0
-    /** Which key types can be served now: an account of their default model may be asked. */
-    const keyTypes = (): object => {
-      const types = [...config.keyTypes.values()]
-      return Object.fromEntries(types.map(type => [type.name, isServed(type) ? 'served' : 'not served']))
+    /** Whether an account of the default model can serve: `failing` if all that may be asked have failed. */
+    const stateOf = ({ default: model }: KeyType): string => {
+      const accounts = pool.candidates(model.upstreams, model.sends, () => '')
+      if (accounts.length === 0) return 'not served'
+      const works = accounts.some(({ account, lastResort }) => !lastResort && !pool.health(account).wasTakenOut)
+      return works ? 'served' : 'failing'
     }
+    const keyTypes = (): object =>
+      Object.fromEntries([...config.keyTypes.values()].map(type => [type.name, stateOf(type)]))
     const ready = async (): Promise<Reply> => {
       if (status.draining) return notReady('draining')
       const reason = await status.probe()

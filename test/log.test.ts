@@ -54,6 +54,7 @@ t.test('log lines are JSON in the order of the calls, without keys and credentia
   log.info({})
   log.info({ toJSON: () => ['no members'] })
   log.info('%d of %d', 1, 2)
+  log.info({ path: '/\x7f\x9b31m\u202etxt' })
   log.flush()
   t.match(reader.lines, [
     { reason: 'bad key ***', path: '/v1/models/x_sk-***' },
@@ -64,7 +65,9 @@ t.test('log lines are JSON in the order of the calls, without keys and credentia
     { level: 'info', time: Number },
     { level: 'info' },
     { msg: '1 of 2' },
+    { path: '/\x7f\x9b31m\u202etxt' },
   ])
+  t.match(reader.text, String.raw`"/\u007f\u009b31m\u202etxt"`, 'no terminal obeys it')
   t.notMatch(reader.text, /credential|slashed|password|0123456789|code/)
 })
 

@@ -66,7 +66,9 @@ function stopOnSignals(environment: Environment, gateway: Running): void {
 /** Prints what runs, and commands to try. */
 async function greet(environment: Environment, gateway: Running): Promise<void> {
   const { config } = gateway
-  const types = [...config.keyTypes.values()].map(({ name, models }) => `${name} (${models.size} models)`).join(', ')
+  const types = [...config.keyTypes.values()]
+    .map(({ name, models }) => `${name} (${models.size} ${models.size === 1 ? 'model' : 'models'})`)
+    .join(', ')
   const simulated = simulatedNames(config)
   const host = config.listen.host === '0.0.0.0' || config.listen.host === '::' ? 'localhost' : config.listen.host
   const base = `http://${host}:${gateway.port}`

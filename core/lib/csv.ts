@@ -5,12 +5,15 @@ export function csvLine(values: readonly (string | number | null | undefined)[])
   return values.map(value => field(value ?? '')).join(',')
 }
 
-/** Spreadsheets skip what is blank, and take wide forms of the signs as well. */
-const FORMULA = /^[\s\0]*[=+\-@\uff1d\uff0b\uff0d\uff20]/
+/**
+ * Signs with which a formula begins, and their wide forms: at the beginning, and behind the separators of spreadsheets in
+ * other countries. Blanks before them are skipped.
+ */
+const FORMULA = /(^|[;\t])(?=[\s\0]*[=+\-@\uff1d\uff0b\uff0d\uff20])/g
 const DECIMAL = /^-?\d+(?:\.\d+)?$/
 
+/** A text is always quoted. A spreadsheet would run one that looks like a formula, so an apostrophe comes before it. */
 function field(value: string | number): string {
-  // A spreadsheet would run a text that looks like a formula.
-  const text = typeof value === 'string' && FORMULA.test(value) && !DECIMAL.test(value) ? `'${value}` : String(value)
-  return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text
+  if (typeof value === 'number' || value === '' || DECIMAL.test(value)) return String(value)
+  return `"${value.replaceAll(FORMULA, "$1'").replaceAll('"', '""')}"`
 }

@@ -156,7 +156,7 @@ class LineBuffer {
     if (this.#waitingBytes > BACKLOG_BYTES) this.#lost += this.#count
     else if (this.#count > 0) {
       this.#reportLoss()
-      this.#keep(this.#scrubber.scrub(this.#lines), this.#count)
+      this.#keep(this.#scrubber.scrub(this.#lines).replaceAll(UNSEEN, escaped), this.#count)
     }
     this.#lines = ''
     this.#bytes = 0
@@ -192,6 +192,13 @@ class LineBuffer {
       this.#whenRead = undefined
     }
   }
+}
+
+/** Characters that JSON does not escape, and that a terminal obeys: DEL, the later control characters, and directions. */
+const UNSEEN = /[\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g
+
+function escaped(character: string): string {
+  return `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`
 }
 
 /** The members of a line as pino would write them, without the opening brace; undefined for values that need pino. */

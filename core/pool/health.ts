@@ -55,11 +55,11 @@ export class Health {
   ready(now: number, model?: string): boolean {
     if (this.waitMs(now, model) > 0 || now < this.#coolUntil) return false
     if (model !== undefined && now < this.#models.outUntil(model)) return false
-    return !this.#wasTakenOut || this.#broughtBack !== undefined || !this.#trial
+    return !this.wasTakenOut || this.#broughtBack !== undefined || !this.#trial
   }
 
   /** Whether it was taken out, and no reply has ended that. */
-  get #wasTakenOut(): boolean {
+  get wasTakenOut(): boolean {
     return this.#level > 0 || this.#refused !== undefined
   }
 
@@ -97,7 +97,7 @@ export class Health {
    */
   begin(now: number, request: object, lastResort: boolean, model?: string): boolean {
     if (lastResort ? this.waitMs(now, model) > 0 : !this.ready(now, model)) return false
-    if (this.#wasTakenOut) {
+    if (this.wasTakenOut) {
       this.#sentSince.add(request)
       if (!this.#broughtBack) this.#trial ??= request
     }
@@ -123,7 +123,7 @@ export class Health {
    * @returns whether that has brought the account back
    */
   answers(now: number, request: object): boolean {
-    if (!this.#wasTakenOut || this.#broughtBack || !this.#sentSince.has(request)) return false
+    if (!this.wasTakenOut || this.#broughtBack || !this.#sentSince.has(request)) return false
     // If it only was refused, a reply ends that.
     if (this.#level > 0) this.#broughtBack = request
     this.#trial = undefined
@@ -150,7 +150,7 @@ export class Health {
     this.#count(now, 0)
     // What was under way when the provider refused the account tells nothing about that.
     const isRefused = this.#refused !== undefined && !this.#sentSince.has(request)
-    const wasOut = this.#wasTakenOut
+    const wasOut = this.wasTakenOut
     const isNew = wasOut && !this.#broughtBack
     this.#inARow = this.#level = 0
     // A request that was under way, or had no better account, may succeed before the time is over.
@@ -187,7 +187,7 @@ export class Health {
     const wasTrial = this.#takesTrial(request) || this.#broughtBack === request
     this.#note(now, reason)
     // Requests that were under way when it was taken out tell nothing new.
-    const isNews = !this.#wasTakenOut || this.#sentSince.has(request)
+    const isNews = !this.wasTakenOut || this.#sentSince.has(request)
     if (isNews) {
       this.#inARow++
       this.#count(now, 1, config.windowMs)

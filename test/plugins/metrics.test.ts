@@ -24,6 +24,8 @@ t.test('the metrics require the token', async t => {
   const options = { token: TOKEN }
   t.match((await drive(metrics, { options, exchange: at('/metrics'), host })).thrown, { code: 'invalid_key' })
   t.match((await drive(metrics, { options, exchange: at_('Bearer wrong'), host })).thrown, { code: 'invalid_key' })
+  const outside = `Bearer \u00ff${TOKEN.slice(1)}`
+  t.match((await drive(metrics, { options, exchange: at_(outside), host })).thrown, { code: 'invalid_key' }, 'any byte')
   const { status, body } = (await drive(metrics, { options, exchange: at_(`Bearer ${TOKEN}`), host })).given as Reply
   t.equal(status, 200)
   for (const line of [

@@ -378,7 +378,7 @@ t.test('lists come as CSV in full, and no cell is a formula', async t => {
     .trimEnd()
     .split('\n')
   t.equal(lines.length, 1201)
-  t.match(lines[0], /^id,type,name,label,hint,batch,status,granted,balance/)
+  t.match(lines[0]?.replaceAll('"', ''), /^id,type,name,label,hint,batch,status,granted,balance/)
   t.match(lines[1], /"'=HYPERLINK\(""x""\)"/)
   t.equal(new Set(lines.slice(1).map(line => line.split(',')[0])).size, 1200, 'no key twice, none left out')
 })

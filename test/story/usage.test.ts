@@ -20,10 +20,10 @@ t.test('an operator sees who used what, lists keys by batch, and reads the histo
     '--csv',
   )
   const [head, ...lines] = created.out.trim().split('\n')
-  t.equal(head, 'id,key,type,credits,name,batch,expires_at')
+  t.equal(head, '"id","key","type","credits","name","batch","expires_at"')
   t.equal(lines.length, 3)
-  t.match(lines[0], /^key_\w+,sk-\w{48},famC,2,'=1\+1,spring,$/, 'a spreadsheet runs no formula')
-  const [id = '', key = ''] = (lines[1] ?? '').split(',')
+  t.match(lines[0], /^"key_\w+","sk-\w{48}","famC",2,"'=1\+1","spring",$/, 'a spreadsheet runs no formula')
+  const [id = '', key = ''] = (lines[1] ?? '').replaceAll('"', '').split(',')
   const body = { model: 'acme/famC-5.5', messages: [{ role: 'user', content: 'hi' }] }
   for (let request = 0; request < 2; request++) t.equal((await running.chat(key, body)).status, 200)
   await running.stop('SIGTERM')
@@ -39,7 +39,7 @@ t.test('an operator sees who used what, lists keys by batch, and reads the histo
   t.match(await json('usage', '--since', '7d', '--by', 'type'), [{ group: 'famC', requests: 2 }])
   t.same(await json('usage', '--since', '3d', '--until', 'yesterday'), [])
   const csv = (await place.run('usage', '--by', 'key', '--csv')).out.split('\n')
-  t.match(csv, [/^key,name,requests,billed,errors,input,/, new RegExp(`^${id},'=1\\+1,2,2,0,`)])
+  t.match(csv, [/^"key","name","requests","billed","errors","input",/, new RegExp(`^"${id}","'=1\\+1",2,2,0,`)])
   t.match((await place.run('usage')).out, /^model +requests[^]*\nacme\/famC-5\.5 +2 /)
   t.equal((await json('keys', 'list', '--batch', 'spring')).length, 3)
   t.match(await json('keys', 'list', '--search', id), [{ id, batch: 'spring' }])
