@@ -19,6 +19,7 @@ import { failWaiting } from './waiting.ts'
 import type { Phase } from './phase.ts'
 import { sendParts, StreamedReply } from './streamed-reply.ts'
 import { ExchangeResources, type RequestSetup, type ServerResources } from './resources.ts'
+import { targetOf } from './target.ts'
 
 /**
  * An exchange over a socket. `phase` shows how far it has come. `over`, `heldBack` and `usageIsFinal` are separate
@@ -79,8 +80,7 @@ export class HttpExchange implements Exchange, Indexed, ReplyRecipient, ReplyOwn
   readonly #whenOver = new Set<(why: EndCause) => void>()
 
   constructor(req: IncomingMessage, res: ServerResponse, setup: RequestSetup, server: ServerResources) {
-    const url = req.url ?? '/'
-    const mark = url.indexOf('?')
+    const { path, rawQuery } = targetOf(req.url)
     this.id = setup.id
     this.startedAt = server.now()
     this.limits = setup.limits
@@ -89,8 +89,8 @@ export class HttpExchange implements Exchange, Indexed, ReplyRecipient, ReplyOwn
     this.address = setup.connection.clientOf(req.headers, setup.limits.trustedProxies)
     this.#addressGroup = setup.connection.group
     this.method = req.method ?? 'GET'
-    this.path = mark === -1 ? url : url.slice(0, mark)
-    this.rawQuery = mark === -1 ? '' : url.slice(mark + 1)
+    this.path = path
+    this.rawQuery = rawQuery
     this.headers = req.headers
     const format = formatOf(this.path)
     this.format = format ?? formatAbove(this.path) ?? PLAIN

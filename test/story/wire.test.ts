@@ -62,7 +62,8 @@ t.test('malformed requests are refused and the connection closes', async t => {
     ['HTTP/2 preface', 'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n', 400],
     ['CONNECT', 'CONNECT example.com:443 HTTP/1.1\r\nhost: x\r\n\r\n', 405],
     ['OPTIONS *', 'OPTIONS * HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n', 404],
-    ['an absolute URL', 'GET http://evil.example/v1/models HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n', 404],
+    ['a whole URL', 'GET http://other.example/health HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n', 200],
+    ['a URL without a path', 'GET HTTP://other.example?x HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n', 200],
     ['TRACE', 'TRACE /health HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n', 405],
     ['an upgrade', 'GET /v1/responses HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n', 426],
   ]
