@@ -293,6 +293,7 @@ export class Background {
     const leads = !this.archiver.outdated && (await this.#duty.take())
     // Somebody has to look what waits, also while no process of the new version runs.
     const isAlone = this.archiver.outdated && ++this.#beats % LOOK_EVERY === 0 && !(await this.#duty.isTaken())
+    if (isAlone) this.archiver.outdated = await stored(this.#records.isNewer())
     if ((leads && !this.#leading) || isAlone) await this.archiver.look()
     if (leads || isAlone) await this.#continuity.meta.share(this.archiver.waiting)
     // Nothing is recorded before it is known what the records must have.

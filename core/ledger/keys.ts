@@ -36,8 +36,11 @@ const KNOWN_MAX = 100_000
 export class Keys extends KeyChanges {
   /** Cached records by the digests of their secrets. */
   readonly #found: LRUCache<string, Key>
-  /** Digests of unknown secrets. A separate cache, so that guesses displace only other guesses. */
-  readonly #absent = lru<string, true>(ABSENT_MAX, { ttl: ABSENT_MS })
+  /**
+   * Digests of unknown secrets, with the generation of the store that did not know them. A separate cache, so that guesses
+   * displace only other guesses.
+   */
+  readonly #absent = lru<string, number>(ABSENT_MAX, { ttl: ABSENT_MS })
   /** Digests of secrets that were valid at their last look-up, however long ago. */
   readonly #known = lru<string, true>(KNOWN_MAX)
   /** Running look-ups by digest. */
@@ -57,7 +60,8 @@ export class Keys extends KeyChanges {
   find(secret: string): Key | undefined | Promise<Key | undefined> {
     const digest = digestOf(secret)
     const found = this.#found.get(digest)
-    if (found || (this.#absent.has(digest) && this.ledger.continuity.open)) return found
+    const { open, generation } = this.ledger.continuity
+    if (found || (open && this.#absent.get(digest) === generation)) return found
     return this.#reading.get(digest)?.answer ?? this.#read(digest)
   }
 
@@ -102,7 +106,7 @@ export class Keys extends KeyChanges {
       this.#absent.delete(digest)
     } else {
       this.#found.delete(digest)
-      this.#absent.set(digest, true)
+      this.#absent.set(digest, this.ledger.continuity.generation)
     }
     if (key?.status === 'active') this.#known.set(digest, true)
     else this.#known.delete(digest)
@@ -133,17 +137,23 @@ export class Keys extends KeyChanges {
     for (;;) {
       const { open, generation } = continuity
       const key = await this.#stored(digest)
-      if (key || !continuity.watching) return key
-      // A store that has lost its keys cannot tell which keys are unknown, even before the loss is noticed.
-      const isOpen = await continuity.whenOpen()
-      const [owner, current] = isOpen ? await continuity.meta.get('records', 'generation') : [null]
-      if (owner === null || Number(current) !== continuity.generation) {
+      if (!continuity.watching) return key
+      const isCurrent = (): boolean => open && generation === continuity.generation
+      if (key && isCurrent()) return key
+      // A store that is being compared may have lost the key, or its latest state, even before anybody has noticed.
+      if (!(await continuity.whenOpen()) || (await this.#generation()) !== continuity.generation) {
         continuity.recheck()
         throw unavailable(new Error(CLOSED_STORE))
       }
-      // If it was filled meanwhile, it may know the key now.
-      if (open && generation === continuity.generation) return undefined
+      // If it was compared meanwhile, it is read again.
+      if (isCurrent()) return key
     }
+  }
+
+  /** Returns the generation of the store; undefined if it is empty. */
+  async #generation(): Promise<number | undefined> {
+    const [owner, generation] = await this.ledger.continuity.meta.get('records', 'generation')
+    return owner === null ? undefined : Number(generation)
   }
 
   async #stored(digest: string): Promise<Key | undefined> {

@@ -11,7 +11,7 @@ import { type Database, insertAll, selectIn } from './database.ts'
 import { dayOf } from './entry.ts'
 import { History } from './history.ts'
 import { KeyRecords } from './key-records.ts'
-import { beginGeneration, generationOf, meta, migrate, STORE } from './migrations.ts'
+import { beginGeneration, generationOf, generationToRecord, meta, migrate, NewerTables, STORE } from './migrations.ts'
 import { Lineage } from './lineage.ts'
 import { Names } from './names.ts'
 import { openPostgres } from './postgres.ts'
@@ -106,6 +106,17 @@ export class Records {
   /** Returns the number of times that a store was restored from these records. */
   generation(): Promise<number> {
     return generationOf(this.database)
+  }
+
+  /** Whether the tables are those of a newer version of Tollgate. */
+  isNewer(): Promise<boolean> {
+    return generationToRecord(this.database).then(
+      () => false,
+      (cause: unknown) => {
+        if (cause instanceof NewerTables) return true
+        throw cause
+      },
+    )
   }
 
   /** Returns the id of the store that is used with these records. Undefined if none was noted. */
