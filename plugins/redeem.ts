@@ -11,6 +11,7 @@ import {
   PRIVATE,
   Reply,
   sentence,
+  smallJson,
 } from 'tollgate/plugin'
 
 /** Most bytes of a request. */
@@ -65,17 +66,21 @@ export default definePlugin({
 
     return {
       async request(x) {
-        const retryAfterMs = wrong.waitMs(x.addressGroup, wrongPerMinute)
+        // Counted before the code is looked up: codes that are sent at the same time count, too.
+        const retryAfterMs = wrong.take(x.addressGroup, wrongPerMinute)
         if (retryAfterMs > 0)
           throw new GatewayError('rate_limited', { message: 'Too many wrong codes from this address.', retryAfterMs })
+        let isWrong = false
         try {
           return await redeem(x)
         } catch (thrown) {
+          isWrong = thrown instanceof operator.CodeRefused
           if (thrown instanceof RangeError)
             throw new GatewayError('code_refused', { message: sentence(thrown.message) })
           if (!(thrown instanceof operator.CodeRefused)) throw thrown
-          wrong.add(x.addressGroup)
           throw new GatewayError('code_refused', { message: wordsOf(thrown, presented(x.headers) !== undefined) })
+        } finally {
+          if (!isWrong) wrong.giveBack(x.addressGroup)
         }
       },
     }
@@ -83,13 +88,7 @@ export default definePlugin({
 })
 
 async function bodyOf(x: Exchange): Promise<{ code: string }> {
-  let body: unknown
-  try {
-    body = JSON.parse((await x.read(BODY_BYTES)).toString('utf8'))
-  } catch (thrown) {
-    if (thrown instanceof GatewayError) throw thrown
-    throw invalidBody('The request body is not valid JSON.')
-  }
+  const body = smallJson(await x.read(BODY_BYTES))
   const { code } = (body ?? {}) as { code?: unknown }
   if (typeof code !== 'string' || code.trim() === '') throw invalidBody('"code" is missing.', 'code')
   return { code }

@@ -38,6 +38,12 @@ export class PerMinute {
     return waitMs
   }
 
+  /** Takes back what `take` counted: it was nothing that is limited. */
+  giveBack(name: string): void {
+    const seen = this.#seen.get(name)
+    if (seen && seen.count > 0) seen.count--
+  }
+
   /** Milliseconds until the minute of a name is over that was counted `most` times; 0 if it may go on. */
   waitMs(name: string, most: number): number {
     const seen = this.#seen.get(name)

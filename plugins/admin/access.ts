@@ -17,6 +17,9 @@ const SESSION_PREFIX = 'tgs-'
 /** Tokens that are remembered as valid. */
 const VALID_MAX = 1000
 
+/** By how much more often sessions that are over may be presented than wrong tokens. */
+const PARALLEL = 10
+
 const COOKIE = 'tollgate_admin'
 
 /** What each scope includes. */
@@ -30,6 +33,8 @@ const INCLUDES: Readonly<Record<operator.TokenScope, readonly operator.TokenScop
 export class Access {
   readonly #host: Pick<Host, 'ledger' | 'now'>
   readonly #failed: PerMinute
+  /** Requests with a session that is over. A page sends several at a time, and they must not keep anybody from signing in. */
+  readonly #ended: PerMinute
   /** Digests of tokens that were valid lately. */
   readonly #valid = new Set<string>()
   readonly #failedSignInsPerMinute: number
@@ -38,6 +43,7 @@ export class Access {
   constructor(host: Pick<Host, 'ledger' | 'now'>, options: { failedSignInsPerMinute: number; sessionHours: number }) {
     this.#host = host
     this.#failed = new PerMinute(host.now)
+    this.#ended = new PerMinute(host.now)
     this.#failedSignInsPerMinute = options.failedSignInsPerMinute
     this.#sessionMs = options.sessionHours * 3_600_000
   }
@@ -68,8 +74,11 @@ export class Access {
     const secret = cookieOf(x)
     if (!secret?.startsWith(SESSION_PREFIX)) throw new GatewayError('sign_in_required')
     const { ledger, now } = this.#host
-    const session = await operator.stored(ledger.records.tokens.session(operator.digestOf(secret), now()))
-    if (!session) this.#failed.add(x.addressGroup)
+    const digest = operator.digestOf(secret)
+    const session = await this.#tried(x, digest, () => ledger.records.tokens.session(digest, now()), {
+      failed: this.#ended,
+      most: PARALLEL * this.#failedSignInsPerMinute,
+    })
     if (!session)
       throw new GatewayError('sign_in_required', {
         message: 'This session is over. Sign in again.',
@@ -78,24 +87,43 @@ export class Access {
     return { token: session.token, secret, session: { csrf: csrfOf(secret), expiresAt: session.expiresAt } }
   }
 
-  /** Finds a token by its secret. Failures are counted for the client's address. */
-  async #token(x: Exchange, secret: string): Promise<operator.Token> {
-    const digest = operator.digestOf(secret)
-    // A program whose token was valid a moment ago goes on, whatever others try from the same address.
-    const retryAfterMs = this.#valid.has(digest) ? 0 : this.#failed.waitMs(x.addressGroup, this.#failedSignInsPerMinute)
+  /**
+   * Looks up a secret. Failures count for the client's address, and are counted before the look-up: those that are sent at
+   * the same time count, too. A secret that was valid a moment ago goes on, whatever others try from the same address.
+   * @param limit how many may fail in a minute
+   * @throws GatewayError rate_limited or unavailable
+   */
+  async #tried<T>(
+    x: Exchange,
+    digest: string,
+    find: () => Promise<T | undefined>,
+    { failed, most } = { failed: this.#failed, most: this.#failedSignInsPerMinute },
+  ): Promise<T | undefined> {
+    const isKnown = this.#valid.has(digest)
+    const retryAfterMs = isKnown ? 0 : failed.take(x.addressGroup, most)
     if (retryAfterMs > 0)
       throw new GatewayError('rate_limited', { message: 'Too many failed sign-ins from this address.', retryAfterMs })
-    const { ledger, now } = this.#host
-    const token = secret.startsWith(operator.TOKEN_PREFIX)
-      ? await operator.stored(ledger.records.tokens.find(digest, now()))
-      : undefined
-    if (token) {
+    let hasFailed = false
+    try {
+      const found = await operator.stored(find())
+      hasFailed = found === undefined
       if (this.#valid.size >= VALID_MAX) this.#valid.clear()
-      this.#valid.add(digest)
-      return token
+      if (found) this.#valid.add(digest)
+      else this.#valid.delete(digest)
+      return found
+    } finally {
+      if (!isKnown && !hasFailed) failed.giveBack(x.addressGroup)
     }
-    this.#valid.delete(digest)
-    this.#failed.add(x.addressGroup)
+  }
+
+  /** Finds a token by its secret. @throws GatewayError sign_in_required, rate_limited or unavailable */
+  async #token(x: Exchange, secret: string): Promise<operator.Token> {
+    const digest = operator.digestOf(secret)
+    const { ledger, now } = this.#host
+    const token = await this.#tried(x, digest, async () =>
+      secret.startsWith(operator.TOKEN_PREFIX) ? ledger.records.tokens.find(digest, now()) : undefined,
+    )
+    if (token) return token
     throw new GatewayError('sign_in_required', { message: 'This token is unknown or revoked.' })
   }
 
@@ -112,6 +140,7 @@ export class Access {
     const { secret, digest } = operator.newSecret(SESSION_PREFIX)
     const expiresAt = now() + this.#sessionMs
     await operator.stored(ledger.records.tokens.open(token.id, digest, { now: now(), expiresAt }))
+    this.#valid.add(digest)
     const actor = { token, secret, session: { csrf: csrfOf(secret), expiresAt } }
     return { actor, cookie: cookie(secret, this.#sessionMs, x) }
   }

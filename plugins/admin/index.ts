@@ -10,6 +10,7 @@ import {
   Reply,
   sentence,
   WebPage,
+  smallJson,
 } from 'tollgate/plugin'
 import { Access } from './access.ts'
 import { CODE_OPERATIONS } from './codes.ts'
@@ -71,7 +72,8 @@ export default definePlugin({
         type: 'integer',
         minimum: 1,
         default: 10,
-        description: 'Maximum failed sign-ins, and wrong tokens, per client address and minute, in each worker.',
+        description:
+          'Maximum failed sign-ins, and wrong tokens, per client address and minute, in each worker. Ten times as many requests may have a session that is over.',
       },
       idempotencyHours: {
         type: 'number',
@@ -108,11 +110,7 @@ export default definePlugin({
       if (bytes.length === 0) return {}
       if (!/^application\/json\b/i.test(x.headers['content-type'] ?? ''))
         throw new GatewayError('bad_request', { message: 'Send the body as JSON, with content-type application/json.' })
-      try {
-        return JSON.parse(bytes.toString('utf8')) as unknown
-      } catch {
-        throw invalidBody('The request body is not valid JSON.')
-      }
+      return smallJson(bytes)
     }
 
     async function signIn(x: Exchange): Promise<Reply> {

@@ -282,6 +282,25 @@ t.test('strangers, customers and ended sessions get nothing, and wrong tokens ar
   t.match(await bare('/admin/api/keys', { authorization: `Bearer ${fresh}` }), { status: 429 }, 'nobody can guess on')
 })
 
+t.test(
+  'wrong tokens and cookies that are sent at the same time count, and an ended session keeps nobody out',
+  async t => {
+    const { base, signIn } = await operate(t, { failedSignInsPerMinute: 5 })
+    const statuses = async (count: number, headers: Record<string, string>): Promise<number[]> => {
+      const replies = await Promise.all(
+        Array.from({ length: count }, () => fetch(`${base}/admin/api/keys`, { headers })),
+      )
+      await Promise.all(replies.map(reply => reply.text()))
+      return replies.map(({ status }) => status)
+    }
+    const limited = (all: readonly number[]): number => all.filter(status => status === 429).length
+    t.equal(limited(await statuses(60, { cookie: 'tollgate_admin=tgs-over' })), 10)
+    const { headers } = await signIn()
+    t.same(await statuses(60, headers), Array(60).fill(200))
+    t.equal(limited(await statuses(20, { authorization: 'Bearer tga-wrong' })), 15)
+  },
+)
+
 t.test('the tables of operations and of bodies in docs/admin.md match the OpenAPI', async t => {
   const { api } = await operate(t)
   const { paths } = (await api('GET', '/openapi.json')).json

@@ -95,8 +95,21 @@ t.test('what cannot be redeemed says why, and guessing is limited', async t => {
   })
   t.match(await gateway.call('/api/v1/redeem', { body: '{' }), { status: 400 })
   t.match(await redeem('x', key, { 'idempotency-key': 'short' }), { status: 400 })
+  t.match(await gateway.call('/api/v1/redeem', { body: '{"code":"a","code":"b"}' }), {
+    status: 400,
+    json: { error: { message: '"code" appears twice.' } },
+  })
   for (let times = 0; times < 10; times++) await redeem('TG-wrong', key)
   t.match(await redeem('TG-wrong', key), { status: 429, json: { error: { message: /Too many wrong codes/ } } })
+})
+
+t.test('wrong codes that are sent at the same time count, and a code that is right does not', async t => {
+  const { gateway, codes, redeem } = await office(t, 12)
+  const key = await gateway.key('famC', 1n)
+  const [code = ''] = await codes({ kind: 'credits', credits: 1 })
+  t.match(await redeem(code, key), { status: 200 })
+  const answers = await Promise.all(Array.from({ length: 30 }, () => redeem('TG-wrong', key)))
+  t.equal(answers.filter(({ status }) => status === 429).length, 18)
 })
 
 t.test('a disabled key gets no credits, and the code stays unused', async t => {
