@@ -24,7 +24,7 @@ const DUTY_MS = 3000
 /** Interval of the renewal of the duty, of reading the shared state, and of writing to the store what is pending. */
 const BEAT_MS = 1000
 /** Heartbeats after which a process that may not record looks up what waits. */
-const LOOK_EVERY = 5
+const LOOK_EVERY = 3
 /** How long a process waits for the one that has the duty to record what ended, in milliseconds. */
 const LEFT_MS = 5000
 const RETENTION_EVERY_MS = 3_600_000

@@ -1,5 +1,5 @@
 import { createHmac, randomBytes } from 'node:crypto'
-import { createServer } from 'node:http'
+import { createServer, type ServerResponse } from 'node:http'
 import t, { type Test } from 'tap'
 import { timedId } from '../../core/lib/ids.ts'
 import { NANO } from '../../core/money/credits.ts'
@@ -191,17 +191,21 @@ t.test('a newer configuration sends at once, although an older one still has a s
   const upstream = await ScriptedUpstream.start(t)
   const g = await start(t, old, {}, { upstream: upstream.url })
   const key = await g.key('famC')
-  upstream.script = (_received, res) =>
-    void res.writeHead(200, { 'content-type': 'text/event-stream' }).write('data: {}\n\n')
-  const gone = new AbortController()
-  await g.open('/v1/chat/completions', { key, body: { ...CHAT, stream: true }, signal: gone.signal })
+  const running = Promise.withResolvers<ServerResponse>()
+  upstream.script = (_received, res) => {
+    res.writeHead(200, { 'content-type': 'text/event-stream' }).write('data: {}\n\n')
+    running.resolve(res)
+  }
+  const stream = await g.open('/v1/chat/completions', { key, body: { ...CHAT, stream: true } })
   const next = edited(g.gateway.config.text, file => file.stage('webhooks', { url: young.url }))
   t.ok(await g.gateway.reload(next))
   const { notices } = g.gateway.records
   for (let at = 0; at < 5; at++) await notices.add({ id: `msg_${at}`, type: 'test', at, body: '{"type":"test"}' })
   await until(() => young.got.length === 5)
   t.same(old.got, [])
-  gone.abort()
+  const reply = await running.promise
+  reply.end('data: [DONE]\n\n')
+  await stream.text()
 })
 
 t.test('only the chosen events are told', async t => {

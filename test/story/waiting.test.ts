@@ -168,10 +168,12 @@ t.test('a client that leaves the line pays nothing', async t => {
 t.test('a place whose client left while its reply is read on is free for the next in line', async t => {
   const upstream = await ScriptedUpstream.start(t)
   const delta = 'data: {"id":"c","choices":[{"index":0,"delta":{"content":"Hello"},"finish_reason":null}]}\n\n'
+  let end = (): unknown => undefined
   upstream.script = ({ json: asked }, res) => {
     if (asked['stream'] !== true) return json(res, REPLY)
     res.writeHead(200, { 'content-type': 'text/event-stream' })
     res.write(delta)
+    end = () => res.end('data: [DONE]\n\n')
   }
   const g = await startGateway(t, {
     upstream: upstream.url,
@@ -186,6 +188,7 @@ t.test('a place whose client left while its reply is read on is free for the nex
   await until(async () => (await waiting(g, key)) === 1)
   leave.abort()
   t.equal((await next).status, 200)
+  end()
 })
 
 t.test('the bodies of requests that wait count towards limits.memory', async t => {
