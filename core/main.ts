@@ -2,7 +2,7 @@
 import { totalmem } from 'node:os'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { runCommandLine } from './commands/command-line.ts'
-import { printable } from './commands/printable.ts'
+import { printable } from './lib/printable.ts'
 import { timedId } from './lib/ids.ts'
 import { createLog, Scrubber } from './lib/log.ts'
 import type { Environment } from './lib/environment.ts'

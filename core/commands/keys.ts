@@ -12,8 +12,8 @@ import { isoTime, shownEntry } from '../metering/account-views.ts'
 import { keyView, type KeyView } from '../operator/key-view.ts'
 import { csvLine } from '../lib/csv.ts'
 import { auditEntry } from './audited.ts'
-import { inOneLine } from './printable.ts'
-import { onLedger, quoted, StoreFailure, UsageError, wholeOption } from './shared.ts'
+import { inOneLine } from '../lib/printable.ts'
+import { checkName, onLedger, quoted, StoreFailure, UsageError, wholeOption } from './shared.ts'
 import type { Environment } from '../lib/environment.ts'
 
 /** How a command prints its result. */
@@ -40,6 +40,8 @@ const PAGE = 200
 /** Creates keys and prints their secrets, which are shown only once. */
 export async function createKeys(environment: Environment, config: Config, options: CreateOptions): Promise<void> {
   const { type, name = '', batch = '' } = options
+  checkName('--name', name)
+  checkName('--batch', batch)
   if (!config.keyTypes.has(type)) {
     const hint = suggest(type, config.keyTypes.keys())
     throw new UsageError(`there is no key type "${type}"${hint === undefined ? '' : `; ${hint}`}`)

@@ -12,6 +12,7 @@ import { causeOf, Scripts } from '../ledger/scripts.ts'
 import { credentialsOf } from '../config/secrets.ts'
 import { inWords } from '../store/connect.ts'
 import { RecordsError } from '../records/database.ts'
+import { isPlain } from '../lib/printable.ts'
 import { openRecords } from '../ledger/open-records.ts'
 import { fileOf, Records } from '../records/records.ts'
 import { refuseOther } from '../store/serving.ts'
@@ -125,6 +126,12 @@ export function wholeOption(text: string, name: string, most: number): number {
   const number = /^\d{1,9}$/.test(text) ? Number(text) : 0
   if (number < 1 || number > most) throw new UsageError(`${name} is a whole number from 1 to ${most}`)
   return number
+}
+
+/** Checks a name that an operator gives. @throws UsageError if it has characters that hide what it is */
+export function checkName(option: string, name: string): void {
+  if (isPlain(name)) return
+  throw new UsageError(`${option} has invisible characters, or some that change the writing direction`)
 }
 
 /** Quotes a path for a shell if necessary. */

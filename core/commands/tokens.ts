@@ -7,8 +7,8 @@ import { addAudit } from '../records/audit-log.ts'
 import { SCOPES } from '../records/tokens.ts'
 import { auditEntry } from './audited.ts'
 import type { Output } from './keys.ts'
-import { inOneLine } from './printable.ts'
-import { onRecords, UsageError } from './shared.ts'
+import { inOneLine } from '../lib/printable.ts'
+import { checkName, onRecords, UsageError } from './shared.ts'
 
 /** Options of `tollgate tokens create`. */
 export interface TokenOptions extends Output {
@@ -28,6 +28,7 @@ export async function createToken(environment: Environment, config: Config, opti
     throw new UsageError(`--scope is one of ${SCOPES.join(', ')}${hint === undefined ? '' : `; ${hint}`}`)
   }
   if (name === '' || name.length > NAME_MAX) throw new UsageError(`--name has 1 to ${NAME_MAX} characters`)
+  checkName('--name', name)
   const { token, secret, digest } = newToken(name, scope, environment.now())
   const { id } = token
   const audit = auditEntry(environment, 'token.create', id, { name, scope })

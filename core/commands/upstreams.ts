@@ -12,7 +12,7 @@ import { Pool } from '../pool/pool.ts'
 import { PoolSharing, recordDisabled } from '../pool/sharing.ts'
 import { auditEntry } from './audited.ts'
 import type { Output } from './keys.ts'
-import { inOneLine } from './printable.ts'
+import { inOneLine } from '../lib/printable.ts'
 import { onLedger, StoreFailure, UsageError } from './shared.ts'
 
 /** What an operator can do with an account. */

@@ -7,7 +7,7 @@ import { noCount } from '../records/day-sums.ts'
 import { dayOf, DAY_MS } from '../records/entry.ts'
 import { usageBy, USAGE_GROUPS, type UsageGroup } from '../records/usage.ts'
 import { csvLine } from '../lib/csv.ts'
-import { inOneLine } from './printable.ts'
+import { inOneLine } from '../lib/printable.ts'
 import { onRecords, UsageError, wholeOption } from './shared.ts'
 
 /** Options of `tollgate usage`. */

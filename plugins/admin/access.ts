@@ -37,6 +37,8 @@ export class Access {
   readonly #ended: PerMinute
   /** Digests of tokens that were valid lately. */
   readonly #valid = new Set<string>()
+  /** Running look-ups by the digests of secrets. */
+  readonly #looking = new Map<string, Promise<unknown>>()
   readonly #failedSignInsPerMinute: number
   readonly #sessionMs: number
 
@@ -88,17 +90,31 @@ export class Access {
   }
 
   /**
-   * Looks up a secret. Failures count for the client's address, and are counted before the look-up: those that are sent at
-   * the same time count, too. A secret that was valid a moment ago goes on, whatever others try from the same address.
+   * Looks up a secret. Failures count for the client's address, and are counted before the look-up: secrets that are tried
+   * at the same time count, too. One that was valid a moment ago goes on, whatever others try from the same address.
    * @param limit how many may fail in a minute
    * @throws GatewayError rate_limited or unavailable
    */
-  async #tried<T>(
+  #tried<T>(
     x: Exchange,
     digest: string,
     find: () => Promise<T | undefined>,
-    { failed, most } = { failed: this.#failed, most: this.#failedSignInsPerMinute },
+    limit = { failed: this.#failed, most: this.#failedSignInsPerMinute },
   ): Promise<T | undefined> {
+    // A program or a page may begin with several requests at the same time.
+    const running = this.#looking.get(digest) ?? this.#look(x, digest, find, limit)
+    this.#looking.set(digest, running)
+    const over = (): boolean => this.#looking.delete(digest)
+    running.then(over, over)
+    return running as Promise<T | undefined>
+  }
+
+  async #look(
+    x: Exchange,
+    digest: string,
+    find: () => Promise<unknown>,
+    { failed, most }: { readonly failed: PerMinute; readonly most: number },
+  ): Promise<unknown> {
     const isKnown = this.#valid.has(digest)
     const retryAfterMs = isKnown ? 0 : failed.take(x.addressGroup, most)
     if (retryAfterMs > 0)
@@ -108,8 +124,8 @@ export class Access {
       const found = await operator.stored(find())
       hasFailed = found === undefined
       if (this.#valid.size >= VALID_MAX) this.#valid.clear()
-      if (found) this.#valid.add(digest)
-      else this.#valid.delete(digest)
+      if (hasFailed) this.#valid.delete(digest)
+      else this.#valid.add(digest)
       return found
     } finally {
       if (!isKnown && !hasFailed) failed.giveBack(x.addressGroup)

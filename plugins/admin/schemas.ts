@@ -1,5 +1,5 @@
 /** The shapes of what the admin API takes and answers, as JSON Schemas. Those with a title are components of its OpenAPI. */
-import { operator } from 'tollgate/plugin'
+import { operator, PLAIN_TEXT } from 'tollgate/plugin'
 
 const TEXT = { type: 'string' } as const
 const AMOUNT = { type: 'string', description: 'Credits, as an exact decimal.' } as const
@@ -35,9 +35,8 @@ export const GIVEN_AMOUNT = {
 export const GIVEN_NAME = {
   type: 'string',
   maxLength: 200,
-  // A database cannot store the character 0.
-  pattern: '^[^\\u0000]*$',
-  expected: 'a text of at most 200 characters',
+  pattern: PLAIN_TEXT,
+  expected: 'a text of at most 200 characters, none of which is invisible or changes the writing direction',
 } as const
 
 /** A time that a caller sends. */

@@ -286,18 +286,18 @@ t.test(
   'wrong tokens and cookies that are sent at the same time count, and an ended session keeps nobody out',
   async t => {
     const { base, signIn } = await operate(t, { failedSignInsPerMinute: 5 })
-    const statuses = async (count: number, headers: Record<string, string>): Promise<number[]> => {
-      const replies = await Promise.all(
-        Array.from({ length: count }, () => fetch(`${base}/admin/api/keys`, { headers })),
-      )
+    const statuses = async (count: number, headersOf: (nth: number) => Record<string, string>): Promise<number[]> => {
+      const ask = (_: unknown, nth: number): Promise<Response> =>
+        fetch(`${base}/admin/api/keys`, { headers: headersOf(nth) })
+      const replies = await Promise.all(Array.from({ length: count }, ask))
       await Promise.all(replies.map(reply => reply.text()))
       return replies.map(({ status }) => status)
     }
     const limited = (all: readonly number[]): number => all.filter(status => status === 429).length
-    t.equal(limited(await statuses(60, { cookie: 'tollgate_admin=tgs-over' })), 10)
+    t.equal(limited(await statuses(60, nth => ({ cookie: `tollgate_admin=tgs-over${nth}` }))), 10)
     const { headers } = await signIn()
-    t.same(await statuses(60, headers), Array(60).fill(200))
-    t.equal(limited(await statuses(20, { authorization: 'Bearer tga-wrong' })), 15)
+    t.same(await statuses(60, () => headers), Array(60).fill(200))
+    t.equal(limited(await statuses(20, nth => ({ authorization: `Bearer tga-wrong${nth}` }))), 15)
   },
 )
 

@@ -51,6 +51,12 @@ t.test('an operator sees who used what, lists keys by batch, and reads the histo
   const [, before = ''] = /--cursor (\d+)\n$/.exec((await place.run('keys', 'history', id, '--limit', '1')).out) ?? []
   t.match(await json('keys', 'history', id, '--cursor', before), [{ id: oldest.id }])
   const mistakes: [string[], RegExp][] = [
+    [
+      ['keys', 'create', '--type', 'famC', '--credits', '1', '--name', 'ab\u202etxt'],
+      /--name has invisible characters/,
+    ],
+    [['keys', 'create', '--type', 'famC', '--credits', '1', '--batch', 'a\nb'], /--batch has invisible characters/],
+    [['tokens', 'create', '--name', 'a\x9b'], /--name has invisible characters/],
     [['usage', '--by', 'modl'], /--by is one of key, model.*; did you mean model\?/],
     [['usage', '--since', 'monday'], /"monday" is not a day/],
     [['usage', '--since', 'today', '--until', 'yesterday'], /--since \(today\) is later than --until \(yesterday\)/],

@@ -1,7 +1,17 @@
 /** Makes texts from others safe to show on a terminal. */
 
-/** Control characters, line separators, and characters that change the writing direction. */
-const UNSEEN = /[\p{Cc}\p{Bidi_Control}\p{Zl}\p{Zp}]/gu
+/** The class of control characters, line separators, and characters that change the writing direction. */
+const CLASS = String.raw`\p{Cc}\p{Bidi_Control}\p{Zl}\p{Zp}`
+const UNSEEN = new RegExp(`[${CLASS}]`, 'gu')
+
+/** The pattern, for a JSON Schema, of a text that shows what it is, in one line. */
+export const PLAIN_TEXT = `^[^${CLASS}]*$`
+const PLAIN = new RegExp(PLAIN_TEXT, 'u')
+
+/** Whether a text shows what it is, in one line. */
+export function isPlain(text: string): boolean {
+  return PLAIN.test(text)
+}
 
 /** Replaces control characters by escapes as in JSON. Line breaks stay. */
 export function printable(text: string): string {
