@@ -3,11 +3,13 @@ import type { Notes } from '../core/records/entry.ts'
 
 /** What is known when the hold is requested. */
 export const NOTES_AT_START: Notes = {
+  format: 'chat-completions',
   endpoint: '/v1/chat/completions',
   model: 'acme/famC-5.5',
   type: 'famC',
   upstream: 'famC/1',
   stream: true,
+  address: '203.0.113.57',
 }
 
 /** What is known when the exchange has ended. */

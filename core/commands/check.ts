@@ -3,13 +3,14 @@ import { findPlugins } from '../chain/plugins.ts'
 import { covers, endpointsOf } from '../chain/routes.ts'
 import { counted, render } from '../config/locate.ts'
 import type { Environment } from '../lib/environment.ts'
-import { configured, loadOrExit } from './shared.ts'
+import { configured, EX_CONFIG, loadOrExit } from './shared.ts'
 
-/** Prints all problems of a file. Exit status 78 if there are any. */
-export async function check(environment: Environment, file: string): Promise<void> {
+/** Prints all problems of a file. Exit status 78 if there are any, or warnings if those are not accepted. */
+export async function check(environment: Environment, file: string, { strict = false } = {}): Promise<void> {
   const { config, warnings, text } = await loadOrExit(environment, file)
   const { keyTypes, upstreams, chain } = config
   if (warnings.length > 0) environment.complain(`${render(warnings, text)}\n\n${counted(warnings.length, 'warning')}`)
+  if (strict && warnings.length > 0) return environment.exit(EX_CONFIG)
   const parts = [
     counted(keyTypes.size, 'key type'),
     counted(upstreams.size, 'upstream'),

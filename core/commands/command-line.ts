@@ -88,7 +88,8 @@ function programOf(environment: Environment, quiet: Environment): Command {
   program
     .command('check [file]')
     .description('print all problems of the configuration; exit status 78 if there are any')
-    .action((given?: string) => check(quiet, file(given)))
+    .option('--strict', 'refuse warnings, too')
+    .action((given: string | undefined, options: { strict?: boolean }) => check(quiet, file(given), options))
   program
     .command('plan [file]')
     .description('print each endpoint with the stages of its requests')

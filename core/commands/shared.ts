@@ -24,7 +24,7 @@ import type { Environment } from '../lib/environment.ts'
 export const DEFAULT_FILE = 'gateway.yaml'
 
 /** Exit status for an invalid configuration, from sysexits.h. */
-const EX_CONFIG = 78
+export const EX_CONFIG = 78
 
 /** A mistake in the command line. It is reported in one line, with exit status 2. */
 export class UsageError extends Error {}

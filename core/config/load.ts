@@ -5,6 +5,7 @@
 import { isUtf8 } from 'node:buffer'
 import { existsSync, readFileSync } from 'node:fs'
 import { dirname, resolve } from 'node:path'
+import { adviceOn } from './advice.ts'
 import type { ChainEntry, Config } from './config.ts'
 import type { Problem, Source } from './locate.ts'
 import { Resolver } from './resolve.ts'
@@ -125,10 +126,11 @@ async function resolveReferences(
     ...referred.filter(({ line, col }) => !shape.some(other => other.line === line && other.col === col)),
   ]
   if (all.length > 0) return failed(all, source.text)
+  const whole = { ...config, text: source.text, chain: chain.entries, secretFiles }
   return {
-    config: deepFreeze({ ...config, text: source.text, chain: chain.entries, secretFiles }),
+    config: deepFreeze(whole),
     problems: [],
-    warnings: resolver.warnings,
+    warnings: [...resolver.warnings, ...adviceOn(whole, source)],
     text: source.text,
   }
 }

@@ -85,6 +85,54 @@ t.test('check warns once a key type of models without reasoning and maxOutput; t
   t.equal((await new Place(t).run('check')).err, '')
 })
 
+const withAdmin =
+  (listen: object, port = 8080): Edit =>
+  file =>
+    file.append({ admin: { listen } }).set('listen.port', port)
+
+/** What is probably wrong, with what check says about it. */
+const PROBABLY_WRONG: readonly (readonly [string, Edit, RegExp])[] = [
+  [
+    'a price below its cost',
+    file => file.set('upstreams.famC.cost', { '*': 'large' }),
+    /gateway\.yaml:\d+:\d+ upstreams\.famC\.cost.*\n[^]*sells "acme\/famC-[^"]+" below this cost: input at [\d.]+ where [\d.]+ are paid for a million/,
+  ],
+  [
+    'a cooldown above its maximum',
+    file => file.set('upstreams.famC.health', { cooldown: '20m' }),
+    /the first cooldown is longer than `cooldownMax`/,
+  ],
+  [
+    'a key in the file',
+    file =>
+      file
+        .set('upstreams.famC.url', 'https://api.example')
+        .set('upstreams.famC.accounts', [{ key: 'secret-0123456789' }]),
+    /this key is written into the file[^]*!env NAME or !file PATH/,
+  ],
+  [
+    'an admin page for everybody',
+    withAdmin({ host: '0.0.0.0', port: 8081 }),
+    /open to every network of this machine[^]*127\.0\.0\.1/,
+  ],
+  [
+    'an admin page at the port of customers',
+    withAdmin({ host: '127.0.0.1', port: 8081 }, 8081),
+    /customers call this port/,
+  ],
+]
+
+t.test('check warns of what is legal and probably wrong, and says what to write', async t => {
+  for (const [name, edit, words] of PROBABLY_WRONG) {
+    const place = new Place(t, edit)
+    const { code, err } = await place.run('check')
+    t.match({ code, err }, { code: 0, err: words }, name)
+    t.notMatch(err, 'secret-0123456789')
+    t.equal((await place.run('check', '--strict')).code, 78)
+  }
+  t.equal((await new Place(t).run('check', '--strict')).code, 0)
+})
+
 t.test('check reports a valid file; plan and plugins describe it', async t => {
   const place = new Place(t)
   t.match(await place.run('check'), { code: 0, out: /is valid: 4 key types/ })
