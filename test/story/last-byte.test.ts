@@ -5,6 +5,7 @@ import { dirname, join } from 'node:path'
 import t, { type Test } from 'tap'
 import { findServer } from '../../core/store/managed.ts'
 import { expireHolds, holdsOf, until } from '../gateway.ts'
+import type { Edit } from '../gateway-file.ts'
 import type { Running } from '../process.ts'
 import type { RealRedis } from '../redis.ts'
 import { json, ScriptedUpstream } from '../upstream.ts'
@@ -89,11 +90,11 @@ const KINDS: readonly Kind[] = [
 const MODELS = { famA: 'acme/famA-medium-5', famC: 'acme/famC-5.5' }
 
 /** A gateway that stays, beside those that a test kills, and what the provider has been asked. */
-async function open(t: Test) {
+async function open(t: Test, edit?: Edit) {
   const upstream = await ScriptedUpstream.start(t)
   const replies: ServerResponse[] = []
   upstream.script = (_received, res) => void replies.push(res)
-  return { ...(await withVictims(t, upstream)), replies }
+  return { ...(await withVictims(t, upstream, edit)), replies }
 }
 
 /** The same, with a gateway to kill, and a JSON request of which the provider has not answered anything. */
@@ -146,7 +147,10 @@ function finish(res: ServerResponse, { stream, ends }: Kind): void {
 }
 
 t.test('a gateway that is killed when its client has the last byte has charged the reply', { skip }, async t => {
-  const { redis, replies, survivor, place } = await open(t)
+  const { redis, replies, survivor, place } = await open(t, file =>
+    // However slow the machine is, the store is not taken for dead: that would leave the charge on disk.
+    file.set('store.commandTimeout', '30s'),
+  )
   const { ledger } = survivor.gateway
   const victims = await Promise.all(KINDS.map(() => place.startProcess(t)))
   for (const [index, kind] of KINDS.entries()) {

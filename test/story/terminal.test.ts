@@ -1,14 +1,22 @@
+import { join } from 'node:path'
+import { DatabaseSync } from 'node:sqlite'
 import t from 'tap'
 import { Place } from '../process.ts'
 
 /** A key's name must not control the terminal of the operator who lists it. */
 
-t.test('line breaks and control characters in names are printed as escapes', async t => {
+const skip = process.env['TEST_RECORDS'] === 'postgres' && 'the records are not in SQLite'
+
+t.test('line breaks and control characters in names are printed as escapes', { skip }, async t => {
   const place = new Place(t)
   const running = await place.start(t)
   const name = 'a\nkey_forged  sk-...0000  famC  active\u001b[2J\u009b1A\u202e\r'
-  const made = await place.run('keys', 'create', '--type', 'famC', '--credits', '1', '--name', name, '--json')
-  const { id } = JSON.parse(made.out) as { id: string }
+  const { id } = await place.key('famC', '1')
+  // New names are refused. An older version has taken this one.
+  const records = new DatabaseSync(join(place.folder, 'data', 'records.sqlite'))
+  records.exec('PRAGMA busy_timeout = 10000')
+  records.prepare('UPDATE accounts SET name = ? WHERE id = ?').run(name, id)
+  records.close()
   const list = await place.run('keys', 'list')
   t.equal(list.out.split('\n').filter(line => line.includes('key_forged')).length, 1)
   t.match(list.out, `a\\nkey_forged  sk-...0000  famC  active\\u001b[2J\\u009b1A\\u202e\\u000d\n`)
