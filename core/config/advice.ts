@@ -32,7 +32,7 @@ function belowCost({ keyTypes }: Config): readonly Advice[] {
       found.set(`${name} ${sent} ${model.priceName}`, [
         ['upstreams', name, 'cost', sent],
         `price "${model.priceName}" sells "${model.id}" below this cost: ${rate} at ${one} where ${other} are paid for a million`,
-        `raise the price, or correct the cost`,
+        'raise the price, or correct the cost',
         'key',
       ])
     }

@@ -77,10 +77,10 @@ operations['credit'] = { 3, 4, function(k, a)
 end }
 
 -- replay(account, hold, leases, outcomes, places; lease's name, id, ordinal, charge, 'F' or 'R', what an earlier end
--- that the store knew charged, '1' if it is too recent to have been forgotten, the charge together with
--- what is waived because a sum of lost entries contains it): applies an exchange that the records know and that a store may have lost with its last writes. If the store
--- has counted others since, they have the numbers of those that it lost, and only the outcomes show which exchanges it
--- knows.
+-- charged, '1' if it is too recent to have been forgotten, the charge with what is waived because a sum of lost entries
+-- contains it)
+-- Applies an exchange that the records know and that a store may have lost with its last writes. A store that has counted
+-- others since has given them the same numbers. Only the outcomes show then which exchanges it knows.
 operations['replay'] = { 5, 8, function(k, a)
   local balance, reserved, count, ordinal = sums(KEYS[k])
   if not balance then return 'unknown' end

@@ -124,7 +124,7 @@ export class Archiver {
     this.#next = end % SHARDS
     this.#backlogBytes = 0
     this.#oldestMs = 0
-    // Whoever has read the warning reads of its end.
+    // At level warn, so that an operator who has seen the failure also sees its end.
     if (this.#failures > 0) this.#log.warn('ended exchanges are recorded again')
     this.#failures = 0
     // If the store was restored meanwhile, the round may have missed what it lost.

@@ -4,6 +4,7 @@
  */
 import type { Writable } from 'node:stream'
 import { pino, type Logger, type LogFn } from 'pino'
+import { escaped } from './printable.ts'
 
 /** The log, as all code uses it: pino's interface. */
 export type Log = Logger
@@ -196,10 +197,6 @@ class LineBuffer {
 
 /** Characters that JSON does not escape, and that a terminal obeys: DEL, the later control characters, and directions. */
 const UNSEEN = /[\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g
-
-function escaped(character: string): string {
-  return `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`
-}
 
 /** The members of a line as pino would write them, without the opening brace; undefined for values that need pino. */
 function membersOf(said: object): string | undefined {

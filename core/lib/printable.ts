@@ -13,13 +13,14 @@ export function isPlain(text: string): boolean {
   return PLAIN.test(text)
 }
 
+/** Returns the escape of a character in JSON. */
+export function escaped(character: string): string {
+  return `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`
+}
+
 /** Replaces control characters by escapes as in JSON. Line breaks stay. */
 export function printable(text: string): string {
-  return text.replace(UNSEEN, character =>
-    character === '\n' || character === '\t'
-      ? character
-      : `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`,
-  )
+  return text.replace(UNSEEN, character => (character === '\n' || character === '\t' ? character : escaped(character)))
 }
 
 /** Like `printable`, for a part of one line: line breaks and tabs are replaced as well. */

@@ -31,11 +31,24 @@ const TOKENS = [
   ['output', 'output'],
   ['reasoning', 'reasoning'],
 ] as const satisfies readonly (readonly [string, keyof Usage])[]
-const IN_COLUMNS: readonly string[] = TOKENS.map(([, name]) => name)
+const COLUMN_OF: ReadonlyMap<string, string> = new Map(TOKENS.map(([column, of]) => [of, column]))
 
 const SOURCES = ['upstream', 'estimated'] as const
 /** The largest number that PostgreSQL takes for an INTEGER. */
 const MOST = 2 ** 31 - 1
+
+/** The columns that number a name, with the name in the notes. The view shows the name. */
+const NAMED: readonly (readonly [column: string, of: (notes: Partial<Notes>) => string | undefined])[] = [
+  ['model', ({ model }) => model],
+  ['key_type', ({ type }) => type],
+  ['upstream', upstreamOf],
+  ['upstream_account', ({ upstream }) => upstream],
+  ['format', ({ format }) => format],
+  ['endpoint', ({ endpoint }) => endpoint],
+  ['error', ({ errorCode }) => errorCode],
+  ['price', ({ price }) => price],
+  ['price_version', ({ priceVersion }) => priceVersion],
+]
 
 /**
  * The columns, in the order of their sizes: PostgreSQL aligns those of eight and of four bytes. Nothing is NULL where zero
@@ -50,15 +63,11 @@ const COLUMNS: readonly Column[] = [
   { name: 'id', type: '{ID} NOT NULL PRIMARY KEY', write: ({ entry }) => bytesOfId(entry.id) },
   { name: 'account', type: 'INTEGER NOT NULL', write: ({ account }) => account },
   { name: 'key', type: 'INTEGER NOT NULL', write: ({ account }) => account },
-  { name: 'model', type: 'INTEGER', write: ({ notes, no }) => no(notes.model) },
-  { name: 'key_type', type: 'INTEGER', write: ({ notes, no }) => no(notes.type) },
-  { name: 'upstream', type: 'INTEGER', write: ({ notes, no }) => no(upstreamOf(notes)) },
-  { name: 'upstream_account', type: 'INTEGER', write: ({ notes, no }) => no(notes.upstream) },
-  { name: 'format', type: 'INTEGER', write: ({ notes, no }) => no(notes.format) },
-  { name: 'endpoint', type: 'INTEGER', write: ({ notes, no }) => no(notes.endpoint) },
-  { name: 'error', type: 'INTEGER', write: ({ notes, no }) => no(notes.errorCode) },
-  { name: 'price', type: 'INTEGER', write: ({ notes, no }) => no(notes.price) },
-  { name: 'price_version', type: 'INTEGER', write: ({ notes, no }) => no(notes.priceVersion) },
+  ...NAMED.map(([name, of]) => ({
+    name,
+    type: 'INTEGER',
+    write: ({ notes, no }: Written) => no(of(notes)),
+  })),
   ...TOKENS.map(([name, of]) => ({
     name,
     type: 'INTEGER',
@@ -83,30 +92,13 @@ export const EXCHANGE_COLUMNS = COLUMNS.map(({ name, type }) => `${name} ${type}
 /** The columns that are written, in the order of `rowOf`, and that `entryOf` reads. */
 export const ENTRY_COLUMNS = COLUMNS.map(({ name }) => name)
 
-/** The columns of the view that show a name, with the columns that number it. */
-const NAMED = {
-  model: 'model',
-  key_type: 'key_type',
-  upstream: 'upstream',
-  upstream_account: 'upstream_account',
-  format: 'format',
-  endpoint: 'endpoint',
-  error: 'error',
-  price: 'price',
-  price_version: 'price_version',
-} as const
-
 /** The statement that creates the view `history`, in which numbers are names, and absent tokens are zero. */
 export const HISTORY_VIEW = `CREATE VIEW history AS SELECT {TEXT_ID} AS id, {TIME} AS ended_at, e.ended, k.id AS key,
-  k.name AS key_name, a.id AS account, ${Object.keys(NAMED)
-    .map(name => `${name}_.name AS ${name}`)
-    .join(', ')}, e.stream, e.status, ${inWords('outcome', STATUSES)}, ${inWords('kind', KINDS)},
+  k.name AS key_name, a.id AS account, ${NAMED.map(([name]) => `${name}_.name AS ${name}`).join(', ')}, e.stream, e.status, ${inWords('outcome', STATUSES)}, ${inWords('kind', KINDS)},
   ${TOKENS.map(([name]) => `COALESCE(e.${name}, 0) AS ${name}`).join(', ')}, ${inWords('usage_source', SOURCES)},
   e.charge, e.cost, e.balance, e.duration_ms, e.first_byte_ms, e.address, e.ordinal, e.rest
   FROM exchanges e JOIN accounts a ON a.no = e.account JOIN accounts k ON k.no = e.key
-  ${Object.entries(NAMED)
-    .map(([name, column]) => `LEFT JOIN names ${name}_ ON ${name}_.no = e.${column}`)
-    .join(' ')}`
+  ${NAMED.map(([name]) => `LEFT JOIN names ${name}_ ON ${name}_.no = e.${name}`).join(' ')}`
 
 /** Returns a column with the words that its numbers stand for. */
 function inWords(column: string, words: readonly string[]): string {
@@ -116,10 +108,7 @@ function inWords(column: string, words: readonly string[]): string {
 
 /** Returns every name that a row needs the number of. */
 export function namesIn(notes: Partial<Notes>): readonly string[] {
-  const { endpoint, model, type, upstream, format, errorCode, price, priceVersion } = notes
-  return [endpoint, model, type, upstream, upstreamOf(notes), format, errorCode, price, priceVersion].filter(
-    name => name !== undefined,
-  )
+  return NAMED.flatMap(([, of]) => of(notes) ?? [])
 }
 
 /**
@@ -139,7 +128,8 @@ export function rowOf(entry: EndedEntry, account: number, names: Pick<NameNumber
 
 /** Reads an entry from its row. @throws RangeError if it has the number of a name that is not known */
 export function entryOf(row: Row, names: Pick<NameNumbers, 'nameOf'>): HistoryEntry {
-  const number = (column: string): number | undefined => (row[column] === null ? undefined : Number(row[column]))
+  const number = (column: string): number | undefined =>
+    (row[column] ?? null) === null ? undefined : Number(row[column])
   const name = (column: string): string | undefined => {
     const no = number(column)
     return no === undefined ? undefined : names.nameOf(no)
@@ -156,7 +146,7 @@ export function entryOf(row: Row, names: Pick<NameNumbers, 'nameOf'>): HistoryEn
     status: STATUSES[number('outcome') ?? -1],
     httpStatus: number('status'),
     errorCode: name('error'),
-    usage: source && usageOf({ ...Object.fromEntries(TOKENS.map(([column, of]) => [of, number(column)])), ...tokens }),
+    usage: source && usageOf(of => tokens?.[of] ?? number(COLUMN_OF.get(of) ?? '')),
     address: row['address'],
     usageSource: source,
     price: name('price'),
@@ -191,9 +181,7 @@ interface Rest extends Partial<Notes> {
 
 function restOf({ entry, notes }: Written): string | null {
   const counts: readonly (readonly [string, number])[] = Object.entries(notes.usage ?? {})
-  const tokens = Object.fromEntries(
-    counts.filter(([name, count]) => (IN_COLUMNS.includes(name) ? count > MOST : count > 0)),
-  )
+  const tokens = Object.fromEntries(counts.filter(([name, count]) => (COLUMN_OF.has(name) ? count > MOST : count > 0)))
   const rest: Rest = {
     ...rareOf(notes),
     ...(entry.waived !== 0n && { waived: String(entry.waived) }),

@@ -80,9 +80,7 @@ export function notesFromText(text: string): Partial<Notes> {
     status,
     httpStatus,
     errorCode,
-    usage: Array.isArray(counts)
-      ? usageOf(Object.fromEntries(CLASSES.map((name, at) => [name, counts[at]])))
-      : undefined,
+    usage: Array.isArray(counts) ? usageOf((_, at) => (counts as readonly number[])[at]) : undefined,
     usageSource,
     price,
     priceVersion,
@@ -96,8 +94,8 @@ export function notesFromText(text: string): Partial<Notes> {
 }
 
 /** Returns a usage with all classes that every usage has, and the others that have tokens. */
-export function usageOf(counts: Partial<Usage>): Usage {
-  const entries = CLASSES.map(name => [name, counts[name] ?? 0] as const)
+export function usageOf(countOf: (name: keyof Usage, place: number) => number | undefined): Usage {
+  const entries = CLASSES.map((name, at) => [name, countOf(name, at) ?? 0] as const)
   return Object.fromEntries(entries.filter(([, count], at) => at < ALWAYS || count > 0)) as unknown as Usage
 }
 

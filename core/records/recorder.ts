@@ -38,6 +38,12 @@ const NUMBERS_MAX = 100_000
 
 const COLUMNS = 'account, ordinal, settled, folded, entries, requests, input, output, quarantined, changed'
 
+const INSERT_ROWS = `INSERT INTO exchanges (${ENTRY_COLUMNS.join(', ')})`
+/** A later end replaces everything but the time of the first. */
+const REPLACE_ROWS = `ON CONFLICT (id) DO UPDATE SET ${ENTRY_COLUMNS.filter(name => name !== 'id' && name !== 'ended')
+  .map(name => `${name} = excluded.${name}`)
+  .join(', ')}`
+
 /** The record of an account that has none. Its entries are recorded all the same. */
 const UNKNOWN = {
   type: '?',
@@ -206,11 +212,9 @@ export class Recorder {
   ): Promise<void> {
     await insertAll(
       sql,
-      `INSERT INTO exchanges (${ENTRY_COLUMNS.join(', ')})`,
+      INSERT_ROWS,
       entries.map(entry => rowOf(entry, number(entry.account), names)),
-      `ON CONFLICT (id) DO UPDATE SET ${ENTRY_COLUMNS.filter(name => name !== 'id' && name !== 'ended')
-        .map(name => `${name} = excluded.${name}`)
-        .join(', ')}`,
+      REPLACE_ROWS,
     )
   }
 

@@ -18,7 +18,7 @@ const SESSION_PREFIX = 'tgs-'
 const VALID_MAX = 1000
 
 /** By how much more often sessions that are over may be presented than wrong tokens. */
-const PARALLEL = 10
+const ENDED_TIMES = 10
 
 const COOKIE = 'tollgate_admin'
 
@@ -79,7 +79,7 @@ export class Access {
     const digest = operator.digestOf(secret)
     const session = await this.#tried(x, digest, () => ledger.records.tokens.session(digest, now()), {
       failed: this.#ended,
-      most: PARALLEL * this.#failedSignInsPerMinute,
+      most: ENDED_TIMES * this.#failedSignInsPerMinute,
     })
     if (!session)
       throw new GatewayError('sign_in_required', {
@@ -123,13 +123,17 @@ export class Access {
     try {
       const found = await operator.stored(find())
       hasFailed = found === undefined
-      if (this.#valid.size >= VALID_MAX) this.#valid.clear()
       if (hasFailed) this.#valid.delete(digest)
-      else this.#valid.add(digest)
+      else this.#remember(digest)
       return found
     } finally {
       if (!isKnown && !hasFailed) failed.giveBack(x.addressGroup)
     }
+  }
+
+  #remember(digest: string): void {
+    if (this.#valid.size >= VALID_MAX) this.#valid.clear()
+    this.#valid.add(digest)
   }
 
   /** Finds a token by its secret. @throws GatewayError sign_in_required, rate_limited or unavailable */
@@ -156,7 +160,7 @@ export class Access {
     const { secret, digest } = operator.newSecret(SESSION_PREFIX)
     const expiresAt = now() + this.#sessionMs
     await operator.stored(ledger.records.tokens.open(token.id, digest, { now: now(), expiresAt }))
-    this.#valid.add(digest)
+    this.#remember(digest)
     const actor = { token, secret, session: { csrf: csrfOf(secret), expiresAt } }
     return { actor, cookie: cookie(secret, this.#sessionMs, x) }
   }

@@ -118,7 +118,7 @@ export class Actions {
       fault('the store falls back', () => this.#storeFalls(state.savedStore))
       fault('the store is emptied', () => this.#storeFalls(undefined))
       fault('the records fall back', () => this.#recordsFall())
-      // Leases that nobody renews are over within a minute.
+      // A lease ends within a minute if its gateway does not renew it.
       const isOver = ({ phase }: Request, x: number): boolean =>
         phase === 'live' || phase === 'in doubt' || (phase !== 'new' && !view.leases[x])
       const mayBeOld =

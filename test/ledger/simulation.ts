@@ -524,7 +524,7 @@ export class Simulation {
     const { generation } = continuity
     continuity.doubt()
     await continuity.start(false)
-    if (continuity.generation === generation) throw new Error('nobody has noticed that the records fell back')
+    if (continuity.generation === generation) throw new Error('no comparison has noticed that the records fell back')
     return 'the records fall back'
   }
 

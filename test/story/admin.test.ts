@@ -283,7 +283,7 @@ t.test('strangers, customers and ended sessions get nothing, and wrong tokens ar
 })
 
 t.test(
-  'wrong tokens and cookies that are sent at the same time count, and an ended session keeps nobody out',
+  'wrong tokens and cookies sent at the same time all count, and an ended session does not prevent signing in',
   async t => {
     const { base, signIn } = await operate(t, { failedSignInsPerMinute: 5 })
     const statuses = async (count: number, headersOf: (nth: number) => Record<string, string>): Promise<number[]> => {
