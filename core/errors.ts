@@ -3,9 +3,18 @@
  * formats decide how an error is spelled on the wire.
  */
 
+/**
+ * Who a failure comes from: the client with its request, the limits or the state of its key, the gateway, an account of the
+ * operator, or its provider.
+ */
+export const PARTIES = ['client', 'key', 'gateway', 'account', 'provider'] as const
+/** One of them. */
+export type Party = (typeof PARTIES)[number]
+
 /** One row of the table. `retry`: whether the same request can succeed a little later. */
 interface ErrorRow {
   readonly status: number
+  readonly who: Party
   readonly retry: boolean
   /** The message that the customer gets, unless the code that throws gives a more exact one. */
   readonly words: string
@@ -15,57 +24,97 @@ interface ErrorRow {
 export const ERRORS = {
   missing_key: {
     status: 401,
+    who: 'client',
     retry: false,
     words: 'No API key was sent. Send it as "Authorization: Bearer sk-..." or as "x-api-key: sk-...".',
   },
-  invalid_key: { status: 401, retry: false, words: 'This API key is unknown or has been disabled.' },
-  key_disabled: { status: 401, retry: false, words: 'This API key is unknown or has been disabled.' },
-  key_expired: { status: 401, retry: false, words: 'This API key has expired.' },
-  address_refused: { status: 403, retry: false, words: 'This API key may not be used from this address.' },
-  bad_request: { status: 400, retry: false, words: 'The request is malformed.' },
-  invalid_body: { status: 400, retry: false, words: 'The request body is not valid.' },
-  member_refused: { status: 400, retry: false, words: 'The request asks for something that is not offered here.' },
-  model_not_found: { status: 404, retry: false, words: 'The model does not exist, or this key may not use it.' },
-  format_not_allowed: { status: 404, retry: false, words: 'This key may not use this wire format.' },
-  allocation_exhausted: { status: 429, retry: false, words: "This key's allocation is used up." },
-  quota_exhausted: { status: 429, retry: true, words: 'The quota of this model is used up for now.' },
-  rate_limited: { status: 429, retry: true, words: 'Too many requests.' },
-  context_too_long: { status: 400, retry: false, words: "The input exceeds the model's context window." },
-  body_too_large: { status: 413, retry: false, words: 'The request body is too large.' },
+  invalid_key: { status: 401, who: 'client', retry: false, words: 'This API key is unknown or has been disabled.' },
+  key_disabled: { status: 401, who: 'key', retry: false, words: 'This API key is unknown or has been disabled.' },
+  key_expired: { status: 401, who: 'key', retry: false, words: 'This API key has expired.' },
+  address_refused: { status: 403, who: 'key', retry: false, words: 'This API key may not be used from this address.' },
+  bad_request: { status: 400, who: 'client', retry: false, words: 'The request is malformed.' },
+  invalid_body: { status: 400, who: 'client', retry: false, words: 'The request body is not valid.' },
+  member_refused: {
+    status: 400,
+    who: 'client',
+    retry: false,
+    words: 'The request asks for something that is not offered here.',
+  },
+  model_not_found: {
+    status: 404,
+    who: 'client',
+    retry: false,
+    words: 'The model does not exist, or this key may not use it.',
+  },
+  format_not_allowed: { status: 404, who: 'key', retry: false, words: 'This key may not use this wire format.' },
+  allocation_exhausted: { status: 429, who: 'key', retry: false, words: "This key's allocation is used up." },
+  quota_exhausted: { status: 429, who: 'account', retry: true, words: 'The quota of this model is used up for now.' },
+  rate_limited: { status: 429, who: 'key', retry: true, words: 'Too many requests.' },
+  context_too_long: {
+    status: 400,
+    who: 'client',
+    retry: false,
+    words: "The input exceeds the model's context window.",
+  },
+  body_too_large: { status: 413, who: 'client', retry: false, words: 'The request body is too large.' },
   unsupported_encoding: {
     status: 415,
+    who: 'client',
     retry: false,
     words: 'Compressed request bodies are not supported. Send the body without content-encoding.',
   },
-  not_found: { status: 404, retry: false, words: 'There is nothing at this path. Check the base URL of your client.' },
+  not_found: {
+    status: 404,
+    who: 'client',
+    retry: false,
+    words: 'There is nothing at this path. Check the base URL of your client.',
+  },
   websocket_unsupported: {
     status: 426,
+    who: 'client',
     retry: false,
     words: 'WebSocket connections are not supported here. Send the request by HTTP.',
   },
-  method_not_allowed: { status: 405, retry: false, words: 'This path does not support this method.' },
+  method_not_allowed: { status: 405, who: 'client', retry: false, words: 'This path does not support this method.' },
   request_conflict: {
     status: 409,
+    who: 'client',
     retry: false,
     words:
       'This request is already running or done, and its reply can no longer be returned in full. Wait until it is done, or send it with another idempotency-key.',
   },
-  code_refused: { status: 409, retry: false, words: 'This code cannot be redeemed.' },
+  code_refused: { status: 409, who: 'client', retry: false, words: 'This code cannot be redeemed.' },
   sign_in_required: {
     status: 401,
+    who: 'client',
     retry: false,
     words: 'Sign in, or send a token as "Authorization: Bearer tga-...".',
   },
-  forbidden: { status: 403, retry: false, words: 'This is not allowed.' },
-  request_timeout: { status: 408, retry: true, words: 'The request did not arrive in time.' },
-  url_too_long: { status: 414, retry: false, words: 'The request URL is too long.' },
-  headers_too_large: { status: 431, retry: false, words: 'The request headers are too large.' },
-  upstream_rejected: { status: 400, retry: false, words: 'The provider rejected the request.' },
-  upstream_failed: { status: 502, retry: true, words: 'The provider failed to answer. Try again.' },
-  upstream_timeout: { status: 504, retry: true, words: 'The provider did not answer in time. Try again.' },
-  unavailable: { status: 503, retry: true, words: 'The gateway cannot accept requests at the moment. Try again.' },
-  overloaded: { status: 503, retry: true, words: 'The provider is overloaded at the moment. Try again.' },
-  internal: { status: 500, retry: true, words: 'The gateway failed to handle this request.' },
+  forbidden: { status: 403, who: 'client', retry: false, words: 'This is not allowed.' },
+  request_timeout: { status: 408, who: 'client', retry: true, words: 'The request did not arrive in time.' },
+  url_too_long: { status: 414, who: 'client', retry: false, words: 'The request URL is too long.' },
+  headers_too_large: { status: 431, who: 'client', retry: false, words: 'The request headers are too large.' },
+  upstream_rejected: { status: 400, who: 'client', retry: false, words: 'The provider rejected the request.' },
+  upstream_failed: { status: 502, who: 'provider', retry: true, words: 'The provider failed to answer. Try again.' },
+  upstream_timeout: {
+    status: 504,
+    who: 'provider',
+    retry: true,
+    words: 'The provider did not answer in time. Try again.',
+  },
+  unavailable: {
+    status: 503,
+    who: 'gateway',
+    retry: true,
+    words: 'The gateway cannot accept requests at the moment. Try again.',
+  },
+  overloaded: {
+    status: 503,
+    who: 'account',
+    retry: true,
+    words: 'The provider is overloaded at the moment. Try again.',
+  },
+  internal: { status: 500, who: 'gateway', retry: true, words: 'The gateway failed to handle this request.' },
 } as const satisfies Record<string, ErrorRow>
 
 /** The code of an error, such as `rate_limited`. */

@@ -6,6 +6,7 @@ import type { ValidConfig } from './config/load.ts'
 import { watchFile } from './config/watch.ts'
 import { presented } from './exchange/credential.ts'
 import { Generation } from './chain/generation.ts'
+import { RequestBook } from './chain/request-book.ts'
 import { audit } from './ledger/audit.ts'
 import { Keys } from './ledger/keys.ts'
 import { Ledger } from './ledger/ledger.ts'
@@ -238,10 +239,9 @@ export class Gateway {
     configureLog(this.#environment, config)
     this.memory.total = budgetOf(config.limits.memoryBytes, this.#started.workers, this.#environment.memoryBytes)
     this.ledger.prices.add(pricesOf(config))
+    const later = (cause: unknown): void => log.warn({ err: cause }, 'the new prices are not stored yet')
     // The ledger retries until the store has them.
-    await this.ledger.prices
-      .keep()
-      .catch((cause: unknown) => log.warn({ err: cause }, 'the new prices are not stored yet'))
+    await this.ledger.prices.keep().catch(later)
     try {
       const next = await this.#build(config, old.number + 1)
       await this.#open(next)
@@ -273,7 +273,6 @@ export class Gateway {
   /** Checks the sums of every account, and logs and counts those that do not agree. */
   async #audit(): Promise<void> {
     const { log } = this.#environment
-    // One process does it for all.
     if (!this.ledger.background.leading) return
     try {
       const { drifts } = await audit(this.ledger, undefined, 'sums')
@@ -287,7 +286,8 @@ export class Gateway {
 
   async #build(config: Config, number: number): Promise<Generation> {
     const { plugins } = await findPlugins(config.plugins)
-    const generation = await Generation.build(number, config, plugins, this.#host(config))
+    const book = new RequestBook(config, this.records.recorder.requests, this.#environment)
+    const generation = await Generation.build(number, config, plugins, this.#host(config), book)
     this.pool.use(config.upstreams.values())
     return generation
   }

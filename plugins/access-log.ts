@@ -1,4 +1,4 @@
-import { definePlugin } from 'tollgate/plugin'
+import { definePlugin, requestEnd } from 'tollgate/plugin'
 
 /** Logs one line per finished exchange: who, what, the result and the durations. Never a key or a body. */
 export default definePlugin({
@@ -16,17 +16,20 @@ export default definePlugin({
     return {
       settle(x, outcome) {
         const attempts = outcome.kind === 'answered' || outcome.attempts.length === 0 ? undefined : outcome.attempts
+        const { who, code } = requestEnd(outcome)
         // Undefined members are omitted.
         host.log.info({
           exchange: x.id,
           method: x.method,
           path: (x.inference ? x.path : legible(x.path)).slice(0, 200),
           address: address ? x.address : undefined,
-          key: x.key?.id,
+          key: x.caller?.id,
           model: x.model?.entry.id,
           outcome: outcome.kind,
           status: outcome.kind === 'failed' ? x.format.status(outcome.error) : outcome.status,
-          code: outcome.kind === 'failed' ? outcome.error.code : undefined,
+          who,
+          code,
+          class: who && attempts?.at(-1)?.about,
           by: outcome.kind === 'broken' ? outcome.by : undefined,
           attempts,
           firstByteMs: x.firstByteAfter,

@@ -53,6 +53,7 @@ export default definePlugin({
     }
 
     function admit(x: Exchange, secret: string, key: Key | undefined): Given<'key' | 'secret'> {
+      if (key?.status === 'active' && config.keyTypes.has(key.type)) x.identify(key)
       const error = fault(x, key)
       if (error) throw error
       return { key: key as Key, secret }

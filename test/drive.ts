@@ -65,6 +65,8 @@ export async function drive(
     address: '127.0.0.1',
     addressGroup: '127.0.0.1',
     addHeaders: () => {},
+    caller: facts.key,
+    identify: () => {},
     signal: new AbortController().signal,
     startedAt: 0,
     firstByteAfter: undefined,

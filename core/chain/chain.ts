@@ -7,6 +7,7 @@ import { GatewayError, Reply } from '../errors.ts'
 import type { Outcome } from '../exchange/exchange.ts'
 import type { HttpExchange } from '../exchange/http-exchange.ts'
 import { type Log, reasonOf } from '../lib/log.ts'
+import type { RequestBook } from './request-book.ts'
 import { HookLists, known, ofStage, type PlacedStage, ReplyHooks, ReplyOverride } from './reply-hooks.ts'
 
 /** Sends a request to its upstream and relays the reply. */
@@ -18,13 +19,15 @@ export class Chain {
   readonly #hooks: HookLists
   readonly #log: Log
   readonly #limit: number
+  readonly #book: RequestBook
 
   /** @param limit milliseconds that a promise of a hook may take */
-  constructor(stages: readonly PlacedStage[], log: Log, limit: number) {
+  constructor(stages: readonly PlacedStage[], log: Log, limit: number, book: RequestBook) {
     this.#stages = stages
     this.#hooks = new HookLists(stages)
     this.#log = log
     this.#limit = limit
+    this.#book = book
   }
 
   /** Takes an exchange to its end. Never rejects. */
@@ -36,6 +39,11 @@ export class Chain {
       outcome = reply ? await x.answer(reply) : await forward(x, up)
     } catch (thrown) {
       outcome = await this.#instead(x, thrown)
+    }
+    try {
+      this.#book.ended(x, outcome)
+    } catch (cause) {
+      this.#log.error({ exchange: x.id, err: cause }, 'cannot count a request')
     }
     await up.settle(outcome)
   }

@@ -3,6 +3,7 @@
  * ended.
  */
 import { Chain } from './chain.ts'
+import type { RequestBook } from './request-book.ts'
 import type { PlacedStage } from './reply-hooks.ts'
 import type { Sql } from '../records/database.ts'
 import type { Recorded } from '../records/watcher.ts'
@@ -45,14 +46,14 @@ export class Generation {
   /** Resolves when the generation was retired and its last exchange has ended. */
   readonly drained: Promise<void>
 
-  private constructor(number: number, config: Config, stages: readonly PlacedStage[], log: Log) {
+  private constructor(number: number, config: Config, stages: readonly PlacedStage[], log: Log, book: RequestBook) {
     this.number = number
     this.config = config
     this.#stages = stages
     this.#arrivals = stages.filter(({ stage }) => 'arrive' in stage)
     this.#log = log
     this.drained = new Promise(resolve => (this.#drained = resolve))
-    const chain = (of: readonly PlacedStage[]): Chain => new Chain(of, log, config.limits.stageMs)
+    const chain = (of: readonly PlacedStage[]): Chain => new Chain(of, log, config.limits.stageMs, book)
     const site = (parts: readonly PlacedStage[], serves: (stage: PlacedStage) => boolean): Site => {
       const routes = new RouteTable<Chain>()
       for (const endpoint of endpointsOf(parts.filter(serves).map(({ plugin }) => plugin.on)))
@@ -86,6 +87,7 @@ export class Generation {
     config: Config,
     plugins: ReadonlyMap<string, Plugin>,
     host: Host,
+    book: RequestBook,
   ): Promise<Generation> {
     const stages: PlacedStage[] = []
     try {
@@ -106,7 +108,7 @@ export class Generation {
         if (wrong) throw new TypeError(`its "${wrong[0]}" is not a function`)
         stages.push({ plugin, stage })
       }
-      return new Generation(number, config, stages, host.log)
+      return new Generation(number, config, stages, host.log, book)
     } catch (cause) {
       retireAll(stages, host.log)
       await closeAll(stages, host.log, config.limits.stageMs)

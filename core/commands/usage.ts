@@ -65,7 +65,7 @@ function dayFrom(text: string, today: number): number {
 
 /** Returns the lines of a table. The first column is a text, the others are aligned at their ends. */
 function table(head: readonly string[], rows: readonly (readonly (string | number | null | undefined)[])[]): string[] {
-  const texts = [head, ...rows].map(row => row.map(cell => inOneLine(String(cell ?? '-'))))
+  const texts = [head, ...rows].map(row => row.map(cell => inOneLine(String(cell ?? '')) || '-'))
   const widths = head.map((_, column) => Math.max(...texts.map(row => row[column]?.length ?? 0)))
   return texts.map(row =>
     row

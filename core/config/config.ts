@@ -285,8 +285,9 @@ export interface LedgerConfig {
 export interface Config {
   /** Absolute path of the configuration file. */
   readonly file: string
-  /** Its text. */
+  /** Its text, and 12 digits of the SHA-256 of it. */
   readonly text: string
+  readonly digest: string
   /** Absolute paths of the files that it reads values from. */
   readonly secretFiles: readonly string[]
   readonly listen: { readonly host: string; readonly port: number }

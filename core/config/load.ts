@@ -3,6 +3,7 @@
  * value that an earlier step has already reported, so no problem is reported twice.
  */
 import { isUtf8 } from 'node:buffer'
+import { hash } from 'node:crypto'
 import { existsSync, readFileSync } from 'node:fs'
 import { dirname, resolve } from 'node:path'
 import { adviceOn } from './advice.ts'
@@ -126,7 +127,7 @@ async function resolveReferences(
     ...referred.filter(({ line, col }) => !shape.some(other => other.line === line && other.col === col)),
   ]
   if (all.length > 0) return failed(all, source.text)
-  const whole = { ...config, text: source.text, chain: chain.entries, secretFiles }
+  const whole = { ...config, text: source.text, digest: digestOf(source.text), chain: chain.entries, secretFiles }
   return {
     config: deepFreeze(whole),
     problems: [],
@@ -141,6 +142,11 @@ function absentFolders(source: Source, folders: readonly string[]): Problem[] {
     const path = ['plugins', at]
     return source.doc.hasIn(path) && !existsSync(folder) ? [source.problem(path, 'this folder does not exist')] : []
   })
+}
+
+/** Returns 12 digits by which a file is recognised. */
+function digestOf(text: string): string {
+  return hash('sha256', text).slice(0, 12)
 }
 
 function failed(problems: readonly Problem[], text: string): Loaded {

@@ -53,6 +53,7 @@ export class Resolver {
     return {
       file: this.#file,
       text: '',
+      digest: '',
       secretFiles: [],
       listen: raw.listen,
       workers: raw.workers,

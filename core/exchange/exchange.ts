@@ -1,7 +1,7 @@
 /** An exchange, one request and its reply, as stages see it; the facts that stages give; and how an exchange ends. */
 import type { IncomingHttpHeaders } from 'node:http'
 import type { Body } from '../formats/body.ts'
-import type { GatewayError } from '../errors.ts'
+import type { GatewayError, Party } from '../errors.ts'
 import type { Verdict } from '../formats/classify.ts'
 import type { Failure, Format, ReplyEvent, Rewriter } from '../formats/index.ts'
 import type { Key } from '../ledger/keys.ts'
@@ -82,6 +82,12 @@ export interface Attempt {
   readonly status?: number
   /** Why the try failed, for the log. */
   readonly failure?: string | undefined
+  /** What the failure is about, as in docs/pools.md, and who failed. */
+  readonly about?: string
+  readonly who?: Party
+  /** When it began, in milliseconds since the request came, and how many it took. Only for tries that failed. */
+  readonly afterMs?: number
+  readonly ms?: number
 }
 
 /**
@@ -173,6 +179,10 @@ export interface Exchange extends Readonly<Partial<Facts>> {
   readonly gone: boolean
   /** No client waits for the reply, and it is not read on. */
   readonly over: boolean
+  /** The key whose request it is, also if it is refused. Undefined without a valid key. */
+  readonly caller: Key | undefined
+  /** Notes whose request it is. */
+  identify(key: Key): void
   /** Adds headers to the reply, whatever it will be. Those of the reply itself take precedence. */
   addHeaders(headers: Readonly<Record<string, string>>): void
   /** Where the reply goes. */

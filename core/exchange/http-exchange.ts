@@ -1,7 +1,7 @@
 /** An exchange over a socket, with the state that stages do not see. */
 import type { IncomingHttpHeaders, IncomingMessage, ServerResponse } from 'node:http'
 import type { Body } from '../formats/body.ts'
-import { discarded, hasBody, readBody } from './read-body.ts'
+import { hasBody, readBody } from './read-body.ts'
 import { checkHeaders, errorHeaders, GatewayError, Reply } from '../errors.ts'
 import type { Attempt, Exchange, Fact, Facts, Key, Model, Outcome, Route, StopReason } from './exchange.ts'
 import { formatAbove, formatOf, PLAIN, type Format } from '../formats/index.ts'
@@ -43,8 +43,11 @@ export class HttpExchange implements Exchange, Indexed, ReplyRecipient, ReplyOwn
   declare readonly model: Model
   declare readonly route: Route
   declare readonly extras?: Facts['extras']
+  caller: Key | undefined = undefined
   /** Every try at an upstream so far. */
   readonly attempts: Attempt[] = []
+  /** What the last account that failed said. The message is its provider's and may repeat the request. */
+  providersWords: { readonly codes: readonly string[]; readonly message: string } | undefined = undefined
   phase: Phase = 'request'
   /** The client of a stream has got the head and comments, and nothing of a reply. */
   waiting = false
@@ -108,6 +111,10 @@ export class HttpExchange implements Exchange, Indexed, ReplyRecipient, ReplyOwn
   clientJoined(): void {
     if (this.begun) this.firstByteAfter ??= this.#server.now() - this.startedAt
     this.abandonedReply?.joined()
+  }
+
+  identify(key: Key): void {
+    this.caller = key
   }
 
   addHeaders(headers: Readonly<Record<string, string>>): void {
@@ -306,20 +313,8 @@ export class HttpExchange implements Exchange, Indexed, ReplyRecipient, ReplyOwn
     // The answer is sent before the request was read. The client must see it before the connection closes.
     this.outlet.sendHead(body.length)
     this.outlet.write(body)
-    await this.#discard()
+    await this.resources.discard(this.#req, this.limits)
     return this.outlet.end()
-  }
-
-  /**
-   * Discards the rest of an unwanted body, within limits: a client that is still sending would not see its answer
-   * otherwise.
-   */
-  async #discard(): Promise<void> {
-    const { unreadBytes, unreadMs, unreadBodies } = this.limits
-    if (this.#server.discardedBodies >= unreadBodies) return
-    this.#server.discardedBodies++
-    await discarded(this.#req, unreadBytes, unreadMs)
-    this.#server.discardedBodies--
   }
 
   /** Headers that close a connection with an unread body, whose bytes would be taken for the next request. */

@@ -1,9 +1,11 @@
 /** What one exchange takes from the process: memory, and a place among the requests that are served. */
+import type { IncomingMessage } from 'node:http'
 import type { Limits } from '../config/config.ts'
 import { GatewayError, soonMs } from '../errors.ts'
 import { Share, type Shares, type Taker } from '../lib/shares.ts'
 import type { ClientConnection } from './client-connections.ts'
 import { beyondMemory, FOR_REQUESTS, shortOfMemory } from './memory.ts'
+import { discarded } from './read-body.ts'
 
 /** What the server knows about a request before its exchange begins. */
 export interface RequestSetup {
@@ -66,6 +68,17 @@ export class ExchangeResources {
       throw new GatewayError('rate_limited', { message, retryAfterMs: soonMs() })
     }
     this.#place = taker
+  }
+
+  /**
+   * Discards the rest of an unwanted body, within limits: a client that is still sending would not see its answer
+   * otherwise.
+   */
+  async discard(req: IncomingMessage, { unreadBytes, unreadMs, unreadBodies }: Limits): Promise<void> {
+    if (this.#server.discardedBodies >= unreadBodies) return
+    this.#server.discardedBodies++
+    await discarded(req, unreadBytes, unreadMs)
+    this.#server.discardedBodies--
   }
 
   /** Calls back when the share is given back. @returns a function that cancels the call */

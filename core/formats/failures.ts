@@ -151,9 +151,39 @@ const NAME_CHARS_MAX = 12
 
 /** What an upstream reported, for the log. Quotations are left out: they may be a customer's text. */
 export function failureCause(status: number, failure: Failure | undefined): Error {
-  const { type, code, message = '' } = failure ?? {}
-  const kinds = [type, code].filter(kind => kind !== undefined && /^[\w.:/-]{1,64}$/.test(kind))
-  return new Error(`upstream status ${[status, ...kinds, unquoted(message)].filter(part => part !== '').join(' ')}`)
+  const kinds = failure ? codesOf(failure) : []
+  const said = unquoted(failure?.message ?? '')
+  return new Error(`upstream status ${[status, ...kinds, said].filter(part => part !== '').join(' ')}`)
+}
+
+/** Returns the type and the code of a failure, if they are names. */
+export function codesOf({ type, code }: Failure): string[] {
+  return [type, code].filter(kind => kind !== undefined && /^[\w.:/-]{1,64}$/.test(kind)) as string[]
+}
+
+/** Characters of a text that repeats the request, from which on it is left out. */
+const ECHO_CHARS = 20
+/** Characters of a text that are looked at. */
+const READ_CHARS = 600
+
+/**
+ * Returns the beginning of a text, with an ellipsis in the place of whatever repeats 20 characters of the request.
+ * @param standsInRequest whether words stand in the request
+ */
+export function withoutEchoes(message: string, standsInRequest: (words: string) => boolean): string {
+  const text = message.slice(0, READ_CHARS)
+  let kept = ''
+  for (let at = 0; at < text.length;) {
+    let end = at + ECHO_CHARS
+    if (end > text.length || !standsInRequest(text.slice(at, end))) {
+      kept += text[at++]
+      continue
+    }
+    while (end < text.length && standsInRequest(text.slice(end + 1 - ECHO_CHARS, end + 1))) end++
+    kept += '…'
+    at = end
+  }
+  return kept
 }
 
 /**

@@ -114,6 +114,7 @@ export class Background {
       this.#every(reapEveryMs, 'ending expired holds', () => this.#whenLeading(() => this.reap())),
       this.#every(BEAT_MS, 'writing to the store what is pending', () => this.#whenLeading(() => this.applyPending())),
       this.#every(BEAT_MS, 'comparing what is reserved', () => this.#whenLeading(() => this.#recount())),
+      this.#every(BEAT_MS, 'recording how requests ended', () => this.#recordRequests()),
       this.#every(RETENTION_EVERY_MS, 'deleting old exchanges', () => this.#whenLeading(() => this.deleteOld())),
     ]
   }
@@ -123,13 +124,11 @@ export class Background {
     for (const timer of this.#timers) clearInterval(timer)
     this.#isStopping = true
     await Promise.all(this.#work)
-    if (!this.#leading) {
-      await this.archiver.pass().catch(() => {})
-      return
-    }
+    const wasLeading = this.#leading
     this.#leading = false
-    await this.archiver.run().catch(() => {})
-    await this.#duty.release().catch(() => {})
+    await (wasLeading ? this.archiver.run() : this.archiver.pass()).catch(() => {})
+    await this.#recordRequests().catch(() => {})
+    if (wasLeading) await this.#duty.release().catch(() => {})
   }
 
   /** Puts an account's shard on the list of those with holds. */
@@ -152,7 +151,15 @@ export class Background {
   /** Records what ended, or tells the process that does where to look. */
   async archive(): Promise<void> {
     if (!this.#continuity.open) return
-    await (this.#leading ? this.archiver.run() : this.archiver.pass())
+    if (!this.#leading) return this.archiver.pass()
+    await this.archiver.run()
+    await this.#recordRequests()
+  }
+
+  /** Records the requests of this process that have ended, unless they were recorded with entries. */
+  async #recordRequests(): Promise<void> {
+    // In a rolling upgrade, only processes of the new version record.
+    if (!this.archiver.outdated) await stored(this.#records.recorder.recordRequests())
   }
 
   /** Ends the holds whose leases are over. @returns the number of holds */

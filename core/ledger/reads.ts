@@ -5,6 +5,7 @@ import { partMs, quotaAccount, ROLLING_PARTS, shareOf, windowAt } from './quota-
 import { type Balance, type Count, counted, countedDay, type HistoryEntry, type Summary } from '../records/entry.ts'
 import type { HistoryRange } from '../records/history.ts'
 import type { Records } from '../records/records.ts'
+import type { RequestSum } from '../records/request-sums.ts'
 import { PriceBook } from './price-book.ts'
 import { type Scripts, stored } from './scripts.ts'
 import { type StreamEntry, unrecorded } from './stream.ts'
@@ -14,6 +15,9 @@ const IDS_AT_ONCE = 250
 
 /** Maximum concurrent look-ups at the store. Others wait in this process, so that holds do not wait behind them. */
 const LOOKUPS_MAX = 4
+
+/** How often counters are read again because requests were recorded meanwhile. */
+const SUMMARY_TRIES = 5
 
 /** What is recorded of an object at a provider. */
 export interface StoredSize {
@@ -151,12 +155,18 @@ export class Reads {
   }
 
   /** Returns an account's counters. @throws GatewayError unavailable */
-  async summary(account: string, nowMs: number): Promise<Summary & { readonly unlisted: number }> {
+  async summary(account: string, nowMs: number, tries = 1): Promise<Summary & { readonly unlisted: number }> {
     const fresh = await this.#unrecorded(account)
     const [unlisted] = await this.#lookUp(redis => redis.hmget(this.scripts.keys.of(account).account, 'fu'))
+    const { requests } = this.records.recorder
+    const { batches } = requests
+    const waiting = requests.waiting(account)
     const { summary, ordinal } = await stored(this.records.history.summary(account, nowMs))
+    // What was recorded meanwhile would count twice, or not at all.
+    if (requests.batches !== batches && tries < SUMMARY_TRIES) return this.summary(account, nowMs, tries + 1)
+    const all = waiting.reduce(withRequests, summary)
     return {
-      ...fresh.filter(entry => entry.ordinal > ordinal).reduce(withEntry, summary),
+      ...fresh.filter(entry => entry.ordinal > ordinal).reduce(withEntry, all),
       unlisted: Number(unlisted ?? 0),
     }
   }
@@ -184,16 +194,26 @@ export class Reads {
 
 /** Adds an entry that is not recorded yet to a summary. */
 function withEntry(summary: Summary, entry: StreamEntry): Summary {
-  const again = entry.before > 0n
   const count = counted(entry)
-  const added = { ...count, requests: again ? 0 : count.requests, charge: count.charge - entry.before }
-  const day = countedDay(entry)
-  const model = entry.notes.model ?? ''
+  const added = { ...count, requests: 0, charge: count.charge - entry.before }
+  const sum = withCount(summary, countedDay(entry), entry.notes.model ?? '', added)
+  return { ...sum, quarantined: summary.quarantined + (entry.notes.quarantined ? 1 : 0) }
+}
+
+/** Adds requests of this process that are not recorded yet. */
+function withRequests(summary: Summary, { day, model, requests }: RequestSum): Summary {
+  return withCount(summary, day, model, { requests, input: 0, output: 0, charge: 0n })
+}
+
+/** @param model '' for none */
+function withCount(summary: Summary, day: number, model: string, added: Count): Summary {
+  const models = new Map(summary.models)
+  if (model !== '') models.set(model, plus(models.get(model), added))
   return {
+    ...summary,
     total: plus(summary.total, added),
     days: new Map(summary.days).set(day, plus(summary.days.get(day), added)),
-    models: new Map(summary.models).set(model, plus(summary.models.get(model), added)),
-    quarantined: summary.quarantined + (entry.notes.quarantined ? 1 : 0),
+    models,
   }
 }
 

@@ -1,14 +1,19 @@
-/** The sums of each day, by account and by model, and those of an account's models: in total, and of each day. */
+/**
+ * The sums of each day, by account and by model, and those of an account's models: in total, and of each day. Requests are
+ * counted as they end, by request-sums.ts; what was used and charged is added up from the entries.
+ */
 import { bigintOf, insertAll, type Row, type Sql, type SqlValue } from './database.ts'
-import { counted, countedDay, type HistoryEntry } from './entry.ts'
+import { counted, countedDay, isBilled, type HistoryEntry } from './entry.ts'
 import { addTo, bucketOf, type Histogram, packHistogram, unpackHistogram } from './histogram.ts'
 import type { NewNames } from './names.ts'
+import type { RequestSum } from './request-sums.ts'
 
 /** The numbers of a day, in the order of their columns. */
 export const COUNTERS = [
   'requests',
   'billed',
   'errors',
+  'refused',
   'input',
   'cache_read',
   'cache_write',
@@ -47,7 +52,7 @@ interface Table {
 }
 
 const BY_ACCOUNT: Table = { name: 'day_accounts', keys: ['day', 'account'] }
-const BY_MODEL: Table = { name: 'day_models', keys: ['day', 'model', 'type', 'upstream', 'status'] }
+const BY_MODEL: Table = { name: 'day_models', keys: ['day', 'model', 'type', 'upstream', 'status', 'code'] }
 
 /** Collects what entries change in the sums. */
 export class DaySums {
@@ -74,24 +79,48 @@ export class DaySums {
     const no = (name = ''): number => this.#names.numberOf(name)
     const model = no(notes.model)
     this.#add(BY_ACCOUNT, [day, account], entry, sign)
-    this.#add(BY_MODEL, [day, model, no(notes.type), no(notes.upstream), no(notes.status)], entry, sign)
-    const count = counted(entry)
+    const keys = [day, model, no(notes.type), no(notes.upstream), no(notes.status), no(notes.errorCode)]
+    this.#add(BY_MODEL, keys, entry, sign)
+    const count = { ...counted(entry), requests: 0 }
     addCount(this.#models, `${account} ${model}`, count, sign)
     addCount(this.#dayModels, `${account} ${day} ${model}`, count, sign)
   }
 
-  #add(table: Table, keys: readonly number[], entry: HistoryEntry, sign: 1 | -1): void {
+  /** Adds requests that have ended. */
+  addRequests(sum: RequestSum): void {
+    const { day, requests, errors, refused } = sum
+    const account = this.#number(sum.account)
+    const model = this.#names.numberOf(sum.model)
+    const others = [sum.type, sum.upstream, sum.status, sum.code].map(name => this.#names.numberOf(name))
+    for (const { counts } of [this.#of(BY_ACCOUNT, [day, account]), this.#of(BY_MODEL, [day, model, ...others])]) {
+      counts.requests += BigInt(requests)
+      counts.errors += BigInt(errors)
+      counts.refused += BigInt(refused)
+    }
+    // A request that was refused before its model was known has none.
+    if (sum.model === '') return
+    const count = { requests, input: 0, output: 0, charge: 0n }
+    addCount(this.#models, `${account} ${model}`, count, 1)
+    addCount(this.#dayModels, `${account} ${day} ${model}`, count, 1)
+  }
+
+  #of(table: Table, keys: readonly number[]): DayCount {
     const sums = this.#sums.get(table) as Map<string, DayCount>
     const key = keys.join(' ')
-    const sum = sums.get(key) ?? noCount()
-    sums.set(key, sum)
-    const { kind, charge, notes } = entry
+    let sum = sums.get(key)
+    if (!sum) sums.set(key, (sum = noCount()))
+    return sum
+  }
+
+  #add(table: Table, keys: readonly number[], entry: HistoryEntry, sign: 1 | -1): void {
+    const sum = this.#of(table, keys)
+    const { charge, notes } = entry
     const { usage } = notes
-    const refund = kind === 'credit'
     const values = [
-      refund ? 0 : 1,
-      counted(entry).requests,
-      refund || (notes.status ?? 'broken') === 'ok' ? 0 : 1,
+      0,
+      isBilled(entry) ? 1 : 0,
+      0,
+      0,
       usage?.input ?? 0,
       usage?.cacheRead ?? 0,
       usage ? usage.cacheWrite5m + usage.cacheWrite1h : 0,

@@ -185,12 +185,20 @@ export function reapedCharge({ charge, waived }: Pick<HistoryEntry, 'charge' | '
   return charge + waived
 }
 
-/** What an entry adds to the counters that customers see. A request that cost nothing is not counted. */
-export function counted({ kind, charge, notes }: Pick<HistoryEntry, 'kind' | 'charge' | 'notes'>): Count {
+/** Whether an entry is an exchange that was charged, or that would have been at another price. */
+export function isBilled({ kind }: Pick<HistoryEntry, 'kind'>): boolean {
+  return kind !== 'void' && kind !== 'credit'
+}
+
+/** What an entry adds to the tokens and charges that customers see. */
+export function counted({
+  kind,
+  charge,
+  notes,
+}: Pick<HistoryEntry, 'kind' | 'charge' | 'notes'>): Omit<Count, 'requests'> {
   const { usage } = notes
-  const billed = kind !== 'void' && kind !== 'credit'
+  const billed = isBilled({ kind })
   return {
-    requests: billed ? 1 : 0,
     input: billed && usage ? inputTokens(usage) : 0,
     output: billed ? (usage?.output ?? 0) : 0,
     charge,

@@ -161,7 +161,7 @@ export class History {
     const [found] = await this.#database.all('SELECT no FROM accounts WHERE id = ?', [account])
     const range = [Number(found?.['no'] ?? 0), from, to]
     const days = await this.#database.all(
-      `SELECT day, billed AS requests, input + cache_read + cache_write AS input, output, charge FROM day_accounts
+      `SELECT day, requests, input + cache_read + cache_write AS input, output, charge FROM day_accounts
        WHERE account = ? AND day >= ? AND day <= ? ORDER BY day`,
       range,
     )
@@ -232,7 +232,7 @@ export class History {
       [no],
     )
     const days = await this.#database.all(
-      `SELECT day, billed AS requests, input + cache_read + cache_write AS input, output, charge FROM day_accounts
+      `SELECT day, requests, input + cache_read + cache_write AS input, output, charge FROM day_accounts
        WHERE account = ? AND day > ?`,
       [no, Math.floor(nowMs / DAY_MS) - DAYS],
     )

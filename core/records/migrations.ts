@@ -10,6 +10,7 @@ import { EXCHANGE_COLUMNS, HISTORY_VIEW } from './exchange-rows.ts'
  * - `replaced` has the earlier ends of exchanges that were reaped and ended again.
  * - `pending` is 1 while the store may not know the latest record or grants of an account.
  * - `hint` has the beginning and the end of a secret. An account's `label` is the same, unless an operator has chosen one.
+ * - `failures` has why requests failed. `alike` counts the requests that a row stands for: see request-sums.ts.
  * - `commits` has the latest transactions, by which a database that fell back is noticed: see lineage.ts.
  * - `requests` has what operators asked for with an idempotency key, with the seed of the secrets that were made for it.
  */
@@ -39,8 +40,8 @@ const STEPS: readonly (readonly string[])[] = [
       charge BIGINT NOT NULL, ended BIGINT NOT NULL, PRIMARY KEY (account, ordinal))`,
     `CREATE TABLE day_accounts (day INTEGER NOT NULL, account INTEGER NOT NULL, {COUNTS}, PRIMARY KEY (day, account))`,
     `CREATE TABLE day_models (day INTEGER NOT NULL, model INTEGER NOT NULL, type INTEGER NOT NULL,
-      upstream INTEGER NOT NULL, status INTEGER NOT NULL, {COUNTS},
-      PRIMARY KEY (day, model, type, upstream, status))`,
+      upstream INTEGER NOT NULL, status INTEGER NOT NULL, code INTEGER NOT NULL, {COUNTS},
+      PRIMARY KEY (day, model, type, upstream, status, code))`,
     `CREATE TABLE account_models (account INTEGER NOT NULL, model INTEGER NOT NULL, requests BIGINT NOT NULL,
       input BIGINT NOT NULL, output BIGINT NOT NULL, charge BIGINT NOT NULL, PRIMARY KEY (account, model))`,
     'CREATE TABLE positions (shard INTEGER PRIMARY KEY, ms BIGINT NOT NULL, seq BIGINT NOT NULL)',
@@ -69,18 +70,22 @@ const STEPS: readonly (readonly string[])[] = [
     "CREATE INDEX notices_due ON notices (due) WHERE state = 'waiting'",
     // A customer's look-up reads the days of one account.
     'CREATE INDEX day_accounts_account ON day_accounts (account, day)',
+    `CREATE TABLE failures (id {ID} NOT NULL PRIMARY KEY, ended BIGINT NOT NULL, account INTEGER NOT NULL,
+      alike BIGINT NOT NULL, status SMALLINT, who TEXT NOT NULL, code TEXT NOT NULL, model TEXT NOT NULL,
+      upstream_account TEXT NOT NULL, words TEXT, story TEXT NOT NULL) {CLUSTERED}`,
+    'CREATE INDEX failures_account ON failures (account, id)',
     'CREATE TABLE commits (no BIGINT PRIMARY KEY, id TEXT NOT NULL)',
   ],
 ]
 
 /** The version of the tables that the first step makes. Earlier ones were never released. */
-const FIRST = 7
+const FIRST = 8
 
 /** The version of the tables that all steps make. */
 const LATEST = FIRST + STEPS.length - 1
 
 /** What is counted by day: numbers, and two histograms. */
-const COUNTS = `requests BIGINT NOT NULL, billed BIGINT NOT NULL, errors BIGINT NOT NULL, input BIGINT NOT NULL,
+const COUNTS = `requests BIGINT NOT NULL, billed BIGINT NOT NULL, errors BIGINT NOT NULL, refused BIGINT NOT NULL, input BIGINT NOT NULL,
   cache_read BIGINT NOT NULL, cache_write BIGINT NOT NULL, output BIGINT NOT NULL, reasoning BIGINT NOT NULL,
   charge BIGINT NOT NULL, cost BIGINT NOT NULL, durations {BYTES} NOT NULL, first_bytes {BYTES} NOT NULL`
 

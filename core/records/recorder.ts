@@ -13,6 +13,7 @@ import { Months } from './months.ts'
 import type { Names, NewNames } from './names.ts'
 import { ENTRY_COLUMNS, entryOf, namesIn, rowOf } from './exchange-rows.ts'
 import { DaySums } from './day-sums.ts'
+import { type RequestBatch, type RequestSum, RequestSums, writeFailures } from './request-sums.ts'
 import { watched, type Watcher, WatcherFailed } from './watcher.ts'
 
 /** A place in a shard's stream: the two parts of a stream id. */
@@ -77,6 +78,8 @@ export class Recorder {
   /** Numbers of accounts. They change only if the database falls back. */
   readonly #numbers = lru<string, number>(NUMBERS_MAX)
   readonly #months: Months
+  /** The requests of this process that have ended, which are recorded with the next entries. */
+  readonly requests = new RequestSums()
   /** Called within the transaction that records exchanges. If it throws, they are recorded without it. */
   watcher: Watcher | undefined
 
@@ -86,8 +89,14 @@ export class Recorder {
     this.#months = new Months(database.dialect)
   }
 
+  /** Records the requests of this process that have ended, if there are any. @throws as `record` */
+  async recordRequests(): Promise<void> {
+    if (!this.requests.isEmpty) await this.record([], new Map())
+  }
+
   /**
-   * Records entries, and how far each shard's stream is recorded, in one transaction.
+   * Records entries, how far each shard's stream is recorded, and the requests of this process that have ended, in one
+   * transaction.
    * @param entries in the order of their streams
    * @param generation in which they were read from the store; undefined if they are not from one
    * @throws StaleGeneration if a later generation has begun; NewerTables if a newer version of Tollgate records
@@ -97,6 +106,16 @@ export class Recorder {
     positions: ReadonlyMap<number, Position>,
     generation?: number,
   ): Promise<void> {
+    await this.requests.record(requests => this.#record(entries, positions, requests, generation))
+  }
+
+  async #record(
+    entries: readonly EndedEntry[],
+    positions: ReadonlyMap<number, Position>,
+    requests: RequestBatch,
+    generation: number | undefined,
+  ): Promise<void> {
+    const sums = [...requests.sums.values()]
     let names = undefined as NewNames | undefined
     let months: readonly string[] = []
     const found = new Map<string, number>()
@@ -107,12 +126,13 @@ export class Recorder {
       names = await this.#names.ensure(sql, [
         '',
         ...entries.flatMap(({ notes }) => [...namesIn(notes), notes.status ?? '']),
+        ...sums.flatMap(({ type, model, upstream, status, code }) => [type, model, upstream, status, code]),
       ])
       months = await this.#months.ensure(
         sql,
         entries.map(({ id }) => timeOfId(id)),
       )
-      await this.#numberAccounts(sql, entries, found)
+      await this.#numberAccounts(sql, [...entries, ...sums], found)
       const before = await this.#known(sql, entries)
       const number = (account: string): number => found.get(account) ?? 0
       const last = new Map<string, EndedEntry>()
@@ -136,14 +156,16 @@ export class Recorder {
         replaced,
         'ON CONFLICT (account, ordinal) DO NOTHING',
       )
-      await this.#writeTotals(sql, entries, last, before, number)
+      await this.#writeTotals(sql, entries, last, before, sums, number)
       const days = new DaySums(names, number)
+      for (const sum of sums) days.addRequests(sum)
       for (const [id, entry] of last) {
         const old = before.get(id)
         if (old) days.add({ ...old, account: entry.account }, -1)
         days.add(entry, 1)
       }
       await days.write(sql)
+      await writeFailures(sql, requests, number)
       if (watching && this.watcher) await watched(this.watcher, sql, last, before)
       await insertAll(
         sql,
@@ -176,7 +198,11 @@ export class Recorder {
     this.#months.forget()
   }
 
-  async #numberAccounts(sql: Sql, entries: readonly EndedEntry[], found: Map<string, number>): Promise<void> {
+  async #numberAccounts(
+    sql: Sql,
+    entries: readonly { readonly account: string }[],
+    found: Map<string, number>,
+  ): Promise<void> {
     const missing: string[] = []
     for (const account of new Set(entries.map(each => each.account))) {
       const number = this.#numbers.get(account)
@@ -223,6 +249,7 @@ export class Recorder {
     entries: readonly EndedEntry[],
     last: ReadonlyMap<string, EndedEntry>,
     before: ReadonlyMap<string, HistoryEntry>,
+    sums: readonly RequestSum[],
     number: (account: string) => number,
   ): Promise<void> {
     const changes = new Map<number, Change>()
@@ -255,7 +282,6 @@ export class Recorder {
       const count = counted(entry)
       change.settled += BigInt(sign) * entry.charge
       change.entries += sign
-      change.requests += sign * count.requests
       change.input += sign * count.input
       change.output += sign * count.output
       change.quarantined += entry.notes.quarantined ? sign : 0
@@ -265,6 +291,7 @@ export class Recorder {
       if (old) add(entry.account, old, -1)
       add(entry.account, entry, 1)
     }
+    for (const { account, requests } of sums) of(account).requests += requests
     const rows = [...changes]
       .sort(([a], [b]) => a - b)
       .map(([no, c]) => [

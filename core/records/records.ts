@@ -9,6 +9,7 @@ import { AuditLog } from './audit-log.ts'
 import { Codes } from './codes.ts'
 import { type Database, insertAll, selectIn } from './database.ts'
 import { dayOf } from './entry.ts'
+import { Failures } from './failures.ts'
 import { History } from './history.ts'
 import { KeyRecords } from './key-records.ts'
 import { beginGeneration, generationOf, generationToRecord, meta, migrate, NewerTables, STORE } from './migrations.ts'
@@ -37,6 +38,8 @@ export class Records {
   readonly keys: KeyRecords
   readonly history: History
   readonly recorder: Recorder
+  /** Why requests failed. */
+  readonly failures: Failures
   /** Who changed what. */
   readonly audit: AuditLog
   /** The tokens of operators, and their sessions. */
@@ -76,6 +79,7 @@ export class Records {
     this.keys = new KeyRecords(database)
     this.history = new History(database, names)
     this.recorder = new Recorder(database, names)
+    this.failures = new Failures(database)
     this.audit = new AuditLog(database)
     this.tokens = new Tokens(database)
     this.requests = new Requests(database)

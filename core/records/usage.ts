@@ -3,8 +3,8 @@ import { bigintOf, type Database, type Row, selectIn } from './database.ts'
 import { addRow, COUNTERS, type DayCount, noCount } from './day-sums.ts'
 import { DAY_MS } from './entry.ts'
 
-/** What usage can be grouped by. `account` is the upstream account. */
-export const USAGE_GROUPS = ['key', 'model', 'type', 'account', 'day', 'status'] as const
+/** What usage can be grouped by. `account` is the upstream account, `code` that of an error. */
+export const USAGE_GROUPS = ['key', 'model', 'type', 'account', 'day', 'status', 'code'] as const
 /** One of them. */
 export type UsageGroup = (typeof USAGE_GROUPS)[number]
 
@@ -29,6 +29,7 @@ const COLUMNS: Readonly<Record<Exclude<UsageGroup, 'key' | 'day'>, string>> = {
   type: 'type',
   account: 'upstream',
   status: 'status',
+  code: 'code',
 }
 
 /** Returns the usage by group: the highest charges first, or the latest days in their order. */

@@ -6,6 +6,7 @@ import { presented } from '../exchange/credential.ts'
 import type { HttpExchange } from '../exchange/http-exchange.ts'
 import { namesOf } from '../exchange/route.ts'
 import { classify, type Verdict } from '../formats/classify.ts'
+import { codesOf } from '../formats/failures.ts'
 import type { Failure } from '../formats/terms.ts'
 import { reasonOf } from '../lib/log.ts'
 import type { Pool, PooledAccount } from '../pool/pool.ts'
@@ -52,9 +53,13 @@ export async function attempt(
   const { pool } = asking
   const asked = x.route.current
   if (!pool.begin(asked, !x.route.more)) return { kind: 'failed', failure: NOT_ASKED, attempt: namesOf(asked) }
+  const beganMs = asking.now()
   try {
     const end = await ask(x, up, asking, mayAskAnother)
-    learn(asking, asked, aboutEnd(x, end, asking), end.kind === 'failed' ? end.failure : undefined, x)
+    const about = aboutEnd(x, end, asking)
+    const failure = end.kind === 'failed' ? end.failure : undefined
+    learn(asking, asked, about === 'request' && !failure ? 'served' : about, failure, x)
+    explain(x, about, failure, beganMs, asking.now())
     return end
   } catch (thrown) {
     // What the gateway itself fails at tells nothing about the account.
@@ -139,15 +144,36 @@ function aboutEnd(x: HttpExchange, end: AttemptEnd, { now }: Asking): About {
   if (!failure) return 'served'
   const verdict = verdictInStream(x, failure, now())
   const about = aboutOf(200, verdict)
-  if (about === 'request') return 'served'
   // After any other failure, the reply ended with an error.
-  return about === 'refused' || about === 'limited model' || about === 'none' ? about : 'ended with an error'
+  return ABOUT_IN_STREAM.has(about) ? about : 'ended with an error'
 }
+
+const ABOUT_IN_STREAM: ReadonlySet<About> = new Set(['request', 'refused', 'limited model', 'none'])
 
 /** Returns what a failure within a stream is about. Its wording counts as echoed: the model may have written it. */
 function verdictInStream(x: HttpExchange, failure: Failure, now: number): Verdict {
   const circumstances = { rules: x.route.upstream.failures, standsInRequest: () => true, now }
   return classify({ status: 200, failure }, circumstances)
+}
+
+/** Notes why an attempt failed, and when. */
+function explain(
+  x: HttpExchange,
+  about: About,
+  failure: FailedAttempt | undefined,
+  beganMs: number,
+  endedMs: number,
+): void {
+  const { who } = DECISIONS[about]
+  const noted = x.attempts.at(-1)
+  if (who === undefined || !noted) return
+  x.attempts[x.attempts.length - 1] = { ...noted, about, who, afterMs: beganMs - x.startedAt, ms: endedMs - beganMs }
+  const said = failure?.head?.failure ?? known(x).tally?.failure
+  // Without an answer, the words are the gateway's own.
+  const cause = failure && reasonOf(failure.error.details.cause ?? failure.error)
+  x.providersWords = said
+    ? { codes: codesOf(said), message: said.message }
+    : { codes: [cause ?? WORDS[about] ?? about], message: '' }
 }
 
 /** What the log and the operator read of failures that have no error. */

@@ -2,6 +2,7 @@
  * What the end of an attempt means: for the health of the account, and for the request, which may go to another account.
  * docs/pools.md has the same table.
  */
+import type { Party } from '../errors.ts'
 import type { Verdict } from '../formats/classify.ts'
 
 /**
@@ -46,40 +47,43 @@ export interface Decision {
   readonly asksNext: 'always' | 'listed' | 'never'
   /** Whether the account may be asked once more, after all others. */
   readonly mayBeAskedAgain: boolean
+  /** Who failed. Undefined if nobody did. */
+  readonly who: Party | undefined
 }
 
 function row(
+  who: Decision['who'],
   health: Decision['health'],
   countsAsTry: boolean,
   asksNext: Decision['asksNext'],
   mayBeAskedAgain = false,
 ): Decision {
-  return { health, countsAsTry, asksNext, mayBeAskedAgain }
+  return { who, health, countsAsTry, asksNext, mayBeAskedAgain }
 }
 
 /** The table of decisions. */
 export const DECISIONS: Readonly<Record<About, Decision>> = {
-  'not asked': row('nothing', false, 'always', true),
-  refused: row('refusal', false, 'always'),
+  'not asked': row('account', 'nothing', false, 'always', true),
+  refused: row('account', 'refusal', false, 'always'),
   // It may be about the request: one key could take every account out.
-  'suspected refusal': row('suspicion', false, 'always'),
-  'echoed refusal': row('nothing', false, 'always'),
-  'limited model': row('limit', true, 'listed'),
-  'must wait': row('failure and wait', true, 'listed'),
-  'other status': row('failure', true, 'listed'),
-  conflict: row('nothing', true, 'listed'),
-  none: row('nothing', true, 'never'),
-  connect: row('failure', true, 'listed'),
-  timeout: row('failure', true, 'listed'),
-  empty: row('failure', true, 'listed'),
+  'suspected refusal': row('account', 'suspicion', false, 'always'),
+  'echoed refusal': row('account', 'nothing', false, 'always'),
+  'limited model': row('account', 'limit', true, 'listed'),
+  'must wait': row('account', 'failure and wait', true, 'listed'),
+  'other status': row('provider', 'failure', true, 'listed'),
+  conflict: row('provider', 'nothing', true, 'listed'),
+  none: row('provider', 'nothing', true, 'never'),
+  connect: row('provider', 'failure', true, 'listed'),
+  timeout: row('provider', 'failure', true, 'listed'),
+  empty: row('provider', 'failure', true, 'listed'),
   // A customer can cause it. Asking another account would cost the operator the same again.
-  'too large': row('nothing', true, 'never'),
-  request: row('nothing', true, 'never'),
+  'too large': row('gateway', 'nothing', true, 'never'),
+  request: row('client', 'nothing', true, 'never'),
   // After these ends no other account is asked: content was delivered, or the client has left.
-  cut: row('failure', true, 'never'),
-  'ended with an error': row('failure', true, 'never'),
-  left: row('nothing', true, 'never'),
-  served: row('success', true, 'never'),
+  cut: row('provider', 'failure', true, 'never'),
+  'ended with an error': row('provider', 'failure', true, 'never'),
+  left: row(undefined, 'nothing', true, 'never'),
+  served: row(undefined, 'success', true, 'never'),
 }
 
 /** Statuses with which a provider may say how long to wait. */

@@ -13,8 +13,12 @@ onEachEngine('usage is summed up by key, model, type, account, day and status', 
   const [ann, bob] = [keyRecord({ name: 'Ann' }), keyRecord({ name: 'Bob' })]
   await records.keys.add([ann, bob], 0n, 1)
   let ordinal = 0
-  const record = (account: string, at: number, charge: bigint, more: Partial<Notes> = {}): Promise<void> =>
-    records.recorder.record(
+  const record = (account: string, at: number, charge: bigint, more: Partial<Notes> = {}): Promise<void> => {
+    const { model = 'm1', upstream = 'famA/1', status = 'ok' } = more
+    const kind = status === 'ok' ? 'served' : 'failed'
+    const request = { id: timedId(at), at, account, type: 'famA', model, upstream, status, code: '', kind } as const
+    records.recorder.requests.count(request, 0, () => t.fail() as never)
+    return records.recorder.record(
       [
         {
           id: timedId(at),
@@ -43,6 +47,7 @@ onEachEngine('usage is summed up by key, model, type, account, day and status', 
       ],
       new Map(),
     )
+  }
   await record(ann.id, NOW - DAY_MS, 5n)
   await record(ann.id, NOW, 7n, { model: 'm2', durationMs: 10_000 })
   await record(bob.id, NOW, 0n, { status: 'failed', upstream: 'famA/2' })

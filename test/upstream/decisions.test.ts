@@ -128,8 +128,9 @@ const ASKS = { always: 'yes', listed: 'if `retry.on` lists it', never: 'no' }
 
 t.test('docs/pools.md has the table of decisions', t => {
   const yes = (value: boolean): string => (value ? 'yes' : 'no')
-  const rows = Object.entries(DECISIONS).map(([about, { health, countsAsTry, asksNext, mayBeAskedAgain }]) => [
+  const rows = Object.entries(DECISIONS).map(([about, { who, health, countsAsTry, asksNext, mayBeAskedAgain }]) => [
     ABOUT[about as About],
+    who === undefined ? 'nobody' : `the ${who}`,
     HEALTH[health],
     yes(countsAsTry),
     ASKS[asksNext],

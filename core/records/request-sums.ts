@@ -1,0 +1,186 @@
+/**
+ * The requests that have ended, of one process: they are added up, and recorded with the next batch. A process that is
+ * killed loses those since its last one. Money is not counted here.
+ */
+import { lru } from '../lib/lru.ts'
+import { bytesOfId } from '../lib/ids.ts'
+import { insertAll, type Sql } from './database.ts'
+import { dayOf, type Status } from './entry.ts'
+
+/** A request that has ended, as it is counted. */
+export interface CountedRequest {
+  readonly id: string
+  /** When it ended, in milliseconds since the epoch. */
+  readonly at: number
+  /** The id of its key. */
+  readonly account: string
+  readonly type: string
+  /** Its model, if it is one that the key may use. */
+  readonly model: string
+  /** The account of the upstream that was asked last; '' for none. */
+  readonly upstream: string
+  readonly status: Status
+  /** The code of its failure; '' for none. */
+  readonly code: string
+  readonly kind: 'served' | 'failed' | 'refused' | 'left'
+}
+
+/** Requests that are counted alike. */
+export interface RequestSum extends Pick<
+  CountedRequest,
+  'account' | 'type' | 'model' | 'upstream' | 'status' | 'code'
+> {
+  /** Days since the epoch. */
+  readonly day: number
+  requests: number
+  errors: number
+  refused: number
+}
+
+/** Why a request failed. */
+export interface FailedRequest {
+  readonly id: string
+  /** When it ended, in milliseconds since the epoch. */
+  readonly at: number
+  readonly account: string
+  readonly who: string
+  readonly code: string
+  readonly httpStatus: number
+  readonly model: string
+  readonly upstream: string
+  /** What the provider said, without secrets and without the request's own words. */
+  readonly words: string | undefined
+  /** The rest of what is known, as JSON. */
+  readonly story: string
+}
+
+/** What waits to be recorded. */
+export interface RequestBatch {
+  readonly sums: Map<string, RequestSum>
+  failures: FailedRequest[]
+  /** Further failures with the key and the code of a noted one, by its id. */
+  readonly alike: Map<string, number>
+}
+
+/** Failures that wait to be recorded. More are only counted. */
+const FAILURES_MAX = 5000
+/** Pairs of a key and a code whose failures of this minute are remembered. */
+const PAIRS_MAX = 10_000
+
+/** Adds up the requests of one process. */
+export class RequestSums {
+  /** Batches that were recorded, or given back. */
+  batches = 0
+  #batch = emptyBatch()
+  /** The batch that is being recorded. */
+  #taken: RequestBatch | undefined
+  /** The failures of this minute that were noted, by key and code. */
+  readonly #noted = lru<string, { readonly minute: number; count: number; id: string }>(PAIRS_MAX)
+
+  /**
+   * Counts a request.
+   * @param most failures of one key and code that are noted in a minute
+   * @param explain returns why it failed
+   */
+  count(request: CountedRequest, most: number, explain: () => FailedRequest): void {
+    const { account, type, model, upstream, status, code, kind } = request
+    const day = dayOf(request.at)
+    const name = `${day} ${account} ${type} ${model} ${upstream} ${status} ${code}`
+    let sum = this.#batch.sums.get(name)
+    if (!sum) {
+      sum = { day, account, type, model, upstream, status, code, requests: 0, errors: 0, refused: 0 }
+      this.#batch.sums.set(name, sum)
+    }
+    sum.requests++
+    if (kind === 'failed') sum.errors++
+    else if (kind === 'refused') sum.refused++
+    if (kind === 'failed' || kind === 'refused') this.#note(request, most, explain)
+  }
+
+  #note({ account, code, at, id }: CountedRequest, most: number, explain: () => FailedRequest): void {
+    const { failures, alike } = this.#batch
+    const minute = Math.floor(at / 60_000)
+    const pair = `${account} ${code}`
+    let noted = this.#noted.get(pair)
+    if (noted?.minute !== minute) this.#noted.set(pair, (noted = { minute, count: 0, id: '' }))
+    if (noted.count < most && failures.length < FAILURES_MAX) {
+      noted.count++
+      noted.id = id
+      failures.push(explain())
+    } else if (noted.id !== '') alike.set(noted.id, (alike.get(noted.id) ?? 0) + 1)
+  }
+
+  /** Whether nothing waits to be recorded. */
+  get isEmpty(): boolean {
+    return this.#batch.sums.size === 0
+  }
+
+  /** Returns the requests of a key that wait to be recorded. */
+  waiting(account: string): readonly RequestSum[] {
+    const all = [...(this.#taken?.sums.values() ?? []), ...this.#batch.sums.values()]
+    return all.filter(sum => sum.account === account)
+  }
+
+  /**
+   * Records what waits. If that fails, it waits again.
+   * @throws what `record` throws
+   */
+  async record(record: (batch: RequestBatch) => Promise<void>): Promise<void> {
+    // Another batch is being recorded. What has ended since then is in the next one.
+    if (this.#taken) return record(emptyBatch())
+    const batch = (this.#taken = this.#batch)
+    this.#batch = emptyBatch()
+    try {
+      await record(batch)
+    } catch (cause) {
+      this.#giveBack(batch)
+      throw cause
+    } finally {
+      this.#taken = undefined
+      this.batches++
+    }
+  }
+
+  #giveBack({ sums, failures, alike }: RequestBatch): void {
+    for (const [name, sum] of sums) {
+      const newer = this.#batch.sums.get(name)
+      if (!newer) this.#batch.sums.set(name, sum)
+      else for (const count of ['requests', 'errors', 'refused'] as const) newer[count] += sum[count]
+    }
+    this.#batch.failures = [...failures, ...this.#batch.failures].slice(0, FAILURES_MAX)
+    for (const [id, count] of alike) this.#batch.alike.set(id, (this.#batch.alike.get(id) ?? 0) + count)
+  }
+}
+
+function emptyBatch(): RequestBatch {
+  return { sums: new Map(), failures: [], alike: new Map() }
+}
+
+/** Writes why requests failed. @param number returns the number of a key's account */
+export async function writeFailures(
+  sql: Sql,
+  { failures, alike }: RequestBatch,
+  number: (account: string) => number,
+): Promise<void> {
+  const known = new Set(failures.map(({ id }) => id))
+  await insertAll(
+    sql,
+    'INSERT INTO failures (id, ended, account, alike, status, who, code, model, upstream_account, words, story)',
+    failures.map(({ id, at, account, httpStatus, who, code, model, upstream, words, story }) => [
+      bytesOfId(id),
+      at,
+      number(account),
+      1 + (alike.get(id) ?? 0),
+      httpStatus,
+      who,
+      code,
+      model,
+      upstream,
+      words ?? null,
+      story,
+    ]),
+    'ON CONFLICT (id) DO NOTHING',
+  )
+  for (const [id, count] of alike)
+    if (!known.has(id)) await sql.all('UPDATE failures SET alike = alike + ? WHERE id = ?', [count, bytesOfId(id)])
+}
