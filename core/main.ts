@@ -19,6 +19,7 @@ const environment: Environment = {
   scrubber,
   memoryBytes: Math.min(process.constrainedMemory() || Infinity, totalmem()),
   openFiles,
+  uid: process.getuid?.(),
   print: line => void process.stdout.write(`${printable(line)}\n`),
   complain: line => void process.stderr.write(`${printable(scrubber.scrub(line))}\n`),
   now: Date.now,

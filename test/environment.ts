@@ -10,6 +10,7 @@ export function testEnvironment(env: Environment['env'] = process.env, more: Par
     env,
     memoryBytes: totalmem(),
     openFiles: () => Infinity,
+    uid: 1000,
     log: createLog(scrubber, 'silent', process.stdout),
     scrubber,
     now: Date.now,

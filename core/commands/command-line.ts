@@ -25,6 +25,7 @@ import { DEFAULT_FILE, configured, UsageError } from './shared.ts'
 import { createToken, listTokens, revokeToken, type TokenOptions } from './tokens.ts'
 import { changeAccount, listAccounts, testAccount } from './upstreams.ts'
 import { showUsage, type UsageOptions } from './usage.ts'
+import { explainRequest } from './why.ts'
 
 const JSON_OPTION = ['--json', 'print JSON'] as const
 
@@ -128,11 +129,16 @@ function programOf(environment: Environment, quiet: Environment): Command {
     .description('print requests, tokens, credits, cost, errors and times, summed up by UTC day')
     .option('--since <day>', 'first day: today, yesterday, 7d or 2026-01-31', 'yesterday')
     .option('--until <day>', 'last day, which is included', 'today')
-    .option('--by <group>', 'key, model, type, account (upstream account), day or status', 'model')
+    .option('--by <group>', 'key, model, type, account (upstream account), day, status or code (of errors)', 'model')
     .option('--limit <number>', 'print at most so many groups, the highest charges first', '1000')
     .option('--csv', 'print comma-separated values')
     .option('--json', 'print JSON')
     .action((options: UsageOptions) => onConfig(config => showUsage(quiet, config, options)))
+  program
+    .command('why <request>')
+    .description('print what happened to one request, and why')
+    .option(...JSON_OPTION)
+    .action((request: string, options: Output) => onConfig(config => explainRequest(quiet, config, request, options)))
   program
     .command('rebuild')
     .description('fill an empty store from the records')

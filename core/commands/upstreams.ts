@@ -4,7 +4,7 @@ import { suggest } from '../config/locate.ts'
 import { probe } from '../upstream/probe.ts'
 import type { Ledger } from '../ledger/ledger.ts'
 import type { Environment } from '../lib/environment.ts'
-import { accountsOf, accountsView, type AccountView } from '../operator/accounts-view.ts'
+import { accountsOf, accountsView, type AccountView, cheapestOf } from '../operator/accounts-view.ts'
 import { stored } from '../ledger/scripts.ts'
 import { addAudit } from '../records/audit-log.ts'
 import type { Also } from '../records/database.ts'
@@ -73,14 +73,6 @@ export async function testAccount(environment: Environment, config: Config, name
   const { ms, failure } = await probe(upstream, account, model)
   if (failure !== undefined) throw new StoreFailure(`${account.name} failed after ${ms} ms: ${failure}`)
   environment.print(`${account.name} answered in ${ms} ms (model ${model}).`)
-}
-
-/** Returns the name of the cheapest model that an account serves. */
-function cheapestOf({ keyTypes }: Config, upstream: Upstream, { models }: Account): string | undefined {
-  return [...keyTypes.values()]
-    .flatMap(type => [...type.models.values()])
-    .filter(({ upstreams, sends }) => upstreams.includes(upstream) && (models?.has(sends) ?? true))
-    .sort((a, b) => Number(a.price.output - b.price.output))[0]?.sends
 }
 
 const DONE: Readonly<Record<AccountAction, string>> = {

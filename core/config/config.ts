@@ -268,6 +268,8 @@ export interface LedgerConfig {
   readonly historyMs: number
   /** For how long the sums of days are kept by key, in milliseconds. */
   readonly dayHistoryMs: number
+  /** For how long it is kept why requests failed, in milliseconds. */
+  readonly failureHistoryMs: number
   readonly retriesMs: number
   /** Bytes of all replies that are kept for retries. */
   readonly keptRepliesBytes: number

@@ -89,7 +89,8 @@ export class Source {
   }
 }
 
-function dotted(path: Path): string {
+/** Returns a path as it is written, such as `keyTypes.famA.models` or `chain[3]`. */
+export function dotted(path: Path): string {
   return path
     .map(part => (typeof part === 'number' ? `[${part}]` : `.${part}`))
     .join('')

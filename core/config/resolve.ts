@@ -77,6 +77,7 @@ export class Resolver {
         unrecordedMs: duration(raw.ledger.unrecorded),
         historyMs: duration(raw.ledger.history),
         dayHistoryMs: this.#dayHistory(raw.ledger.dayHistory),
+        failureHistoryMs: duration(raw.ledger.failureHistory),
         retriesMs: duration(raw.ledger.retries),
         keptRepliesBytes: size(raw.ledger.keptReplies),
         waivers: raw.ledger.waivers,

@@ -143,6 +143,11 @@ export const SCHEMA = {
         description:
           'How long the sums of each day are kept by key, for reports of usage; at least 32 days. Those of all keys together remain.',
       },
+      failureHistory: {
+        ...AGE,
+        default: '30d',
+        description: 'How long it is kept why requests failed.',
+      },
       retries: {
         ...DURATION,
         default: '15m',
@@ -166,7 +171,7 @@ export const SCHEMA = {
         maximum: 10_000,
         default: 10,
         description:
-          'Maximum history entries per key and minute for requests that cost nothing; more of them are only counted.',
+          'Maximum history entries per key and minute for requests that cost nothing, and failures per key, error code and minute whose causes are kept; more of them are only counted.',
       },
       stored: {
         ...AGE,

@@ -259,8 +259,9 @@ export class Background {
     this.#recounted = generation
   }
 
-  /** Deletes exchanges and sums of days that are older than the history. @returns the number of exchanges */
+  /** Deletes exchanges, failures and sums of days that are older than their histories. @returns the number of exchanges */
   async deleteOld(): Promise<number> {
+    await stored(this.#records.deleteFailuresBefore(this.#continuity.now() - this.#config.failureHistoryMs))
     await stored(this.#records.deleteDaysBefore(this.#continuity.now() - this.#config.dayHistoryMs))
     return stored(this.#records.deleteBefore(this.#continuity.now() - this.#config.historyMs))
   }

@@ -8,6 +8,8 @@ export interface Environment {
   readonly memoryBytes: number
   /** Returns the most file descriptors that the process may have; Infinity if unknown. */
   readonly openFiles: () => number
+  /** The number of the user that the process runs as, where there is one. */
+  readonly uid: number | undefined
   readonly log: Log
   readonly scrubber: Scrubber
   /** Milliseconds since the epoch. */

@@ -91,3 +91,11 @@ function healthOf({ disabled, state }: Health, now: number): string {
     ? 'ok'
     : limited.map(([model, until]) => `${model} is not asked for until ${isoTime(until)}`).join(', ')
 }
+
+/** Returns the name of the cheapest model that an account serves, as its provider knows it. */
+export function cheapestOf({ keyTypes }: Config, upstream: Upstream, { models }: Account): string | undefined {
+  return [...keyTypes.values()]
+    .flatMap(type => [...type.models.values()])
+    .filter(({ upstreams, sends }) => upstreams.includes(upstream) && (models?.has(sends) ?? true))
+    .sort((a, b) => Number(a.price.output - b.price.output))[0]?.sends
+}

@@ -19,7 +19,7 @@ import { openPostgres } from './postgres.ts'
 import { Recorder } from './recorder.ts'
 import { Notices } from './notices.ts'
 import { Requests } from './requests.ts'
-import { deleteBefore, deleteDays } from './retention.ts'
+import { deleteBefore, deleteDays, deleteFailures } from './retention.ts'
 import { openSqlite } from './sqlite.ts'
 import { Tokens } from './tokens.ts'
 
@@ -151,6 +151,11 @@ export class Records {
   /** Deletes the sums of accounts of the days before a time. @returns the number of deleted sums */
   deleteDaysBefore(ms: number): Promise<number> {
     return deleteDays(this.database, dayOf(ms))
+  }
+
+  /** Deletes why requests failed that began before a time. @returns the number of failures */
+  deleteFailuresBefore(ms: number): Promise<number> {
+    return deleteFailures(this.database, ms)
   }
 
   /** Closes the database. A second call does nothing. */

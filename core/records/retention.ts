@@ -53,6 +53,22 @@ export async function deleteDays(database: Database, before: number): Promise<nu
   return deleted
 }
 
+/** Deletes what is known of the failures of requests that began before a time. @returns their number */
+export async function deleteFailures(database: Database, ms: number): Promise<number> {
+  const bound = Buffer.from(boundOf(ms), 'hex')
+  let deleted = 0
+  for (let count = ROWS_AT_ONCE; count === ROWS_AT_ONCE;) {
+    count = await database.transaction(async sql => {
+      const found = await sql.all('SELECT id FROM failures WHERE id < ? ORDER BY id LIMIT ?', [bound, ROWS_AT_ONCE])
+      const last = found.at(-1)?.['id']
+      if (last !== undefined) await sql.all('DELETE FROM failures WHERE id <= ?', [last])
+      return found.length
+    })
+    deleted += count
+  }
+  return deleted
+}
+
 /** Deletes the oldest rows below an id. @returns their number; a smaller number than `ROWS_AT_ONCE` if none are left */
 async function deleteRows(sql: Sql, bound: Uint8Array): Promise<number> {
   const [next] = await sql.all('SELECT id FROM exchanges WHERE id < ? ORDER BY id LIMIT 1 OFFSET ?', [

@@ -22,6 +22,7 @@ import { Once } from './once.ts'
 import { openapiOf } from './openapi.ts'
 import type { Call, Office, Operation } from './operation.ts'
 import { REPORT_OPERATIONS } from './reports.ts'
+import { REQUEST_OPERATIONS } from './requests.ts'
 
 const OPERATIONS: readonly Operation[] = [
   ...KEY_LISTS,
@@ -29,6 +30,7 @@ const OPERATIONS: readonly Operation[] = [
   ...CREDIT_OPERATIONS,
   ...CODE_OPERATIONS,
   ...REPORT_OPERATIONS,
+  ...REQUEST_OPERATIONS,
   ...OFFICE_OPERATIONS,
 ]
 const BASE = '/admin/api'

@@ -1,7 +1,7 @@
 /** Sessions and tokens in the admin API, the accounts of upstreams, key types, the configuration, the audit log. */
 import { formatCredits, GatewayError, isoTime, operator, Reply } from 'tollgate/plugin'
 import { auditEntry, type Call, noting, type Operation, operation, shownId } from './operation.ts'
-import { ACCOUNT, AUDIT, GIVEN_NAME, KEY_TYPE, listOf, NEW_TOKEN, SESSION, shape, TOKEN } from './schemas.ts'
+import { ACCOUNT, AUDIT, GIVEN_NAME, KEY_TYPE, listOf, NEW_TOKEN, PROBED, SESSION, shape, TOKEN } from './schemas.ts'
 
 function sessionView({ actor }: Call) {
   if (!actor.session)
@@ -104,6 +104,14 @@ const accounts = operation({
   run: async call => ({ object: 'list', data: await accountRows(call), has_more: false, next_cursor: null }),
 })
 
+/** Returns the account that a path names. @throws GatewayError not_found */
+function accountOf({ office, params }: Call) {
+  const name = `${params['upstream'] ?? ''}/${params['name'] ?? ''}`
+  const found = operator.accountsOf(office.config).find(({ account }) => account.name === name)
+  if (!found) throw new GatewayError('not_found', { message: 'There is no account with this name.' })
+  return found
+}
+
 const ACTIONS = {
   disable: 'Ask an account no more.',
   enable: 'Ask a disabled account again.',
@@ -118,10 +126,9 @@ const accountActions = Object.entries(ACTIONS).map(([action, summary]) =>
     scope: 'all',
     reply: ACCOUNT,
     async run(call) {
-      const { config, ledger, pool, sharing, now } = call.office
-      const name = `${call.params['upstream'] ?? ''}/${call.params['name'] ?? ''}`
-      const found = operator.accountsOf(config).find(({ account }) => account.name === name)
-      if (!found) throw new GatewayError('not_found', { message: 'There is no account with this name.' })
+      const { ledger, pool, sharing, now } = call.office
+      const found = accountOf(call)
+      const { name } = found.account
       const audit = auditEntry(call, { action: `account.${action}`, target: name })
       if (action === 'reset') {
         await operator.stored(ledger.records.audit.add(audit))
@@ -136,6 +143,27 @@ const accountActions = Object.entries(ACTIONS).map(([action, summary]) =>
     },
   }),
 )
+
+const testing = operation({
+  method: 'POST',
+  path: '/accounts/{upstream}/{name}/test',
+  summary: 'Send one small request by an account, which its provider bills.',
+  scope: 'all',
+  reply: PROBED,
+  async run(call) {
+    const { config, ledger } = call.office
+    const { upstream, account } = accountOf(call)
+    const model = operator.cheapestOf(config, upstream, account)
+    if (model === undefined)
+      throw new GatewayError('request_conflict', { message: 'No key type has a model that this account serves.' })
+    const simulated = account.url === undefined
+    const { ms, failure } = simulated ? { ms: 0 } : await operator.probe(upstream, account, model)
+    const details = { model, ms, ...(failure !== undefined && { failure }) }
+    const audit = auditEntry(call, { action: 'account.test', target: account.name, details })
+    await operator.stored(ledger.records.audit.add(audit))
+    return { account: account.name, model, ms, failure: failure ?? null, simulated }
+  },
+})
 
 const keyTypes = operation({
   method: 'GET',
@@ -218,6 +246,7 @@ export const OFFICE_OPERATIONS: readonly Operation[] = [
   revokeToken,
   accounts,
   ...accountActions,
+  testing,
   keyTypes,
   configuration,
   audit,

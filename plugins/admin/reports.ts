@@ -25,7 +25,8 @@ const LIVE_EVERY_MS = 2000
 const usage = operation({
   method: 'GET',
   path: '/usage',
-  summary: 'Add up the usage by key, model, type, upstream account, day, status or error code; the highest charges first.',
+  summary:
+    'Add up the usage by key, model, type, upstream account, day, status or error code; the highest charges first.',
   scope: 'read',
   query: {
     type: 'object',

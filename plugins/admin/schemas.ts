@@ -1,10 +1,14 @@
 /** The shapes of what the admin API takes and answers, as JSON Schemas. Those with a title are components of its OpenAPI. */
 import { operator, PLAIN_TEXT } from 'tollgate/plugin'
 
-const TEXT = { type: 'string' } as const
-const AMOUNT = { type: 'string', description: 'Credits, as an exact decimal.' } as const
-const TIME = { type: ['string', 'null'], description: 'ISO 8601.' } as const
-const COUNT = { type: 'integer', minimum: 0 } as const
+/** A text. */
+export const TEXT = { type: 'string' } as const
+/** An amount. */
+export const AMOUNT = { type: 'string', description: 'Credits, as an exact decimal.' } as const
+/** A time. */
+export const TIME = { type: ['string', 'null'], description: 'ISO 8601.' } as const
+/** A count. */
+export const COUNT = { type: 'integer', minimum: 0 } as const
 const MS = { type: ['number', 'null'], description: 'Milliseconds.' } as const
 
 /** A shape whose members are all there. */
@@ -141,7 +145,8 @@ export const SESSION = shape('Session', {
 const SUMS = {
   requests: COUNT,
   billed: COUNT,
-  errors: COUNT,
+  errors: { ...COUNT, description: 'Requests that the gateway, an account or a provider failed at.' },
+  refused: { ...COUNT, description: 'Requests that were refused because of their client or their key.' },
   input: COUNT,
   cache_read: COUNT,
   cache_write: COUNT,
@@ -256,6 +261,18 @@ export const ENTRY = {
     },
   },
 } as const
+
+/** How an account answered a test. */
+export const PROBED = shape('Probed', {
+  account: TEXT,
+  model: TEXT,
+  ms: { ...COUNT, description: 'Milliseconds until it answered.' },
+  failure: { type: ['string', 'null'], description: 'Why it failed; null if it works.' },
+  simulated: {
+    type: 'boolean',
+    description: 'Whether the simulated provider takes its place, so that nothing was sent.',
+  },
+})
 
 /** A grant. */
 export const GRANT = shape('Grant', {

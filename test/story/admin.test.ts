@@ -73,6 +73,7 @@ t.test('every reply is what the OpenAPI says, and every operation is called here
     key,
     body: { model: 'acme/famC-5.5', messages: [{ role: 'user', content: 'Hi' }], max_tokens: 20 },
   })
+  await gateway.call('/v1/chat/completions', { key, body: { model: 'none', messages: [] } })
   await gateway.settled(key)
   await gateway.gateway.ledger.background.archiveAll()
   await checked('GET', '/keys?search=ann&type=famC&status=active&sort=-balance&limit=10')
@@ -88,11 +89,19 @@ t.test('every reply is what the OpenAPI says, and every operation is called here
   await checked('POST', `/keys/${id}/enable`)
   await checked('POST', `/keys/${id}/rotate`)
   const days = await checked('GET', `/keys/${id}/usage`)
-  t.match(days.json.data, [{ requests: 1, models: [{ model: 'acme/famC-5.5', requests: 1 }] }])
+  t.match(days.json.data, [{ requests: 2, models: [{ model: 'acme/famC-5.5', requests: 1 }] }])
   t.match((await checked('GET', `/keys/${id}/history`)).json.data, [
     { key: id, upstream: /famC/, address: '127.0.0.1' },
   ])
   t.match((await checked('GET', `/history?account=famC/1&limit=5`)).json.data, [{ key: id }])
+  const [{ id: request }] = (await checked('GET', `/keys/${id}/history`)).json.data
+  t.match((await checked('GET', `/requests/${request}`)).json, { key: id, who: null, sentences: [/^The request /] })
+  t.match((await checked('POST', `/entries/${request}/refund`, { reason: 'slow' })).json, {
+    key: id,
+    refunded: /^0\.0/,
+  })
+  t.match((await checked('POST', `/entries/${request}/refund`, { reason: 'slow' })).json, { refunded: '0' }, 'once')
+  t.match((await checked('GET', `/failures?key=${id}`)).json.data, [{ who: 'client', code: 'model_not_found' }])
   await checked('GET', '/usage?by=key')
   await checked('GET', '/overview')
   await checked('GET', '/key-types')
@@ -108,6 +117,7 @@ t.test('every reply is what the OpenAPI says, and every operation is called here
   await checked('POST', `/accounts/${account}/disable`)
   t.match((await checked('POST', `/accounts/${account}/enable`)).json, { account, health: 'ok' })
   await checked('POST', `/accounts/${account}/reset`)
+  t.match((await checked('POST', `/accounts/${account}/test`)).json, { account, failure: null, simulated: true })
   const token = await checked('POST', '/tokens', { name: 'shop', scope: 'keys' })
   await checked('GET', '/tokens')
   await checked('DELETE', `/tokens/${token.json.id}`)
@@ -119,7 +129,15 @@ t.test('every reply is what the OpenAPI says, and every operation is called here
     new Set(
       ['create', 'edit', 'topup', 'deduct', 'disable', 'enable', 'rotate', 'delete']
         .map(each => `key.${each}`)
-        .concat(['codes.create', 'codes.cancel', 'account.disable', 'account.enable', 'account.reset'])
+        .concat([
+          'codes.create',
+          'codes.cancel',
+          'account.disable',
+          'account.enable',
+          'account.reset',
+          'account.test',
+          'key.refund',
+        ])
         .concat(['token.create', 'token.revoke']),
     ),
     'every change has a line',

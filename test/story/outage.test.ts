@@ -56,6 +56,9 @@ t.test('in a total outage every page and every count says how many requests fail
   )
   t.match(
     failures,
-    Array(10).fill({ who: 'provider', words: 'server_error: the cluster is on fire, your prompt was: …' }),
+    Array.from({ length: 10 }, () => ({
+      who: 'provider',
+      words: 'server_error: the cluster is on fire, your prompt was: …',
+    })),
   )
 })

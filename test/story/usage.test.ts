@@ -39,7 +39,10 @@ t.test('an operator sees who used what, lists keys by batch, and reads the histo
   t.match(await json('usage', '--since', '7d', '--by', 'type'), [{ group: 'famC', requests: 2 }])
   t.same(await json('usage', '--since', '3d', '--until', 'yesterday'), [])
   const csv = (await place.run('usage', '--by', 'key', '--csv')).out.split('\n')
-  t.match(csv, [/^"key","name","requests","billed","errors","refused","input",/, new RegExp(`^"${id}","'=1\\+1",2,2,0,0,`)])
+  t.match(csv, [
+    /^"key","name","requests","billed","errors","refused","input",/,
+    new RegExp(`^"${id}","'=1\\+1",2,2,0,0,`),
+  ])
   t.match((await place.run('usage')).out, /^model +requests[^]*\nacme\/famC-5\.5 +2 /)
   t.equal((await json('keys', 'list', '--batch', 'spring')).length, 3)
   t.match(await json('keys', 'list', '--search', id), [{ id, batch: 'spring' }])

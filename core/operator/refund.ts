@@ -1,0 +1,51 @@
+/** Refunds what an entry of a history charged. */
+import type { Ledger } from '../ledger/ledger.ts'
+import { causeOf } from '../ledger/scripts.ts'
+import { formatCredits } from '../money/credits.ts'
+import { type AuditEntry } from '../records/audit-log.ts'
+import { RecordsError } from '../records/database.ts'
+
+/** A refund. Amounts are nano-credits. */
+export interface Refund {
+  readonly key: string
+  readonly entry: string
+  /** 0 if the entry was refunded before. */
+  readonly given: bigint
+  readonly balance: bigint
+  /** Whether the refund is recorded. Otherwise a running gateway records it as soon as the records answer. */
+  readonly recorded: boolean
+}
+
+/**
+ * Refunds an entry, whose id is that of its request. A repeated refund gives nothing.
+ * @param audit makes the line of the audit log
+ * @param of the id of the key that it must belong to
+ * @returns undefined if no key has such an entry; only the owner if another key has it
+ * @throws GatewayError unavailable; RangeError if the entry charged nothing, or if its request still runs
+ */
+export async function refund(
+  ledger: Ledger,
+  id: string,
+  reason: string,
+  audit: (account: string, details: Readonly<Record<string, unknown>>) => AuditEntry,
+  of?: string,
+): Promise<Refund | { readonly owner: string } | undefined> {
+  // What has just ended is recorded first, so that it is found without its key.
+  await ledger.background.archiveAll()
+  const entry = await ledger.entry(id)
+  if (!entry) return undefined
+  const { account } = entry
+  if (of !== undefined && of !== account) return { owner: account }
+  const given = await ledger.credit(account, entry, reason)
+  const details = { entry: id, credits: formatCredits(given), reason }
+  if (given > 0n) await ledger.records.audit.add(audit(account, details)).catch(() => {})
+  // A refund is reported when no failure of the store can undo it.
+  const recorded = await ledger.background.archiveAll().then(
+    () => true,
+    (thrown: unknown) => {
+      if (!(causeOf(thrown) instanceof RecordsError)) throw thrown
+      return false
+    },
+  )
+  return { key: account, entry: id, given, balance: (await ledger.balance(account)).balance, recorded }
+}

@@ -1,0 +1,198 @@
+/** The story of one request in plain sentences: who sent it, what was decided and why, and what it cost. */
+import { basename } from 'node:path'
+import type { Config } from '../config/config.ts'
+import { lineOf } from '../config/lines.ts'
+import { dotted, type Path } from '../config/locate.ts'
+import type { ErrorCode, Party } from '../errors.ts'
+import { isoTime } from '../metering/account-views.ts'
+import { formatCredits } from '../money/credits.ts'
+import { inputTokens } from '../money/usage.ts'
+import type { HistoryEntry } from '../records/entry.ts'
+import type { FailedTry, RecordedFailure } from '../records/failures.ts'
+import type { Records } from '../records/records.ts'
+
+/** What is known of one request. Times are ISO 8601, amounts exact decimals. */
+export interface RequestStory {
+  readonly id: string
+  readonly key: string
+  readonly ended_at: string | null
+  /** Who failed, and the code of the error; null for a request that was served. */
+  readonly who: string | null
+  readonly code: string | null
+  /** What the provider said. */
+  readonly words: string | null
+  readonly attempts: readonly FailedTry[]
+  readonly charge: string
+  readonly cost: string | null
+  readonly sentences: readonly string[]
+}
+
+/** What a setting's place depends on. */
+interface Place {
+  readonly type: string
+  /** The name of the upstream that was asked last. */
+  readonly upstream: string
+  /** Returns the place of a stage in the chain. */
+  readonly stage: (name: string) => Path
+}
+
+/** The settings that decide about failures. What is not listed is decided by the request, its key or the provider. */
+const SETTINGS: Partial<Record<ErrorCode, (place: Place) => Path>> = {
+  address_refused: ({ type }) => ['keyTypes', type, 'addresses'],
+  member_refused: ({ stage }) => stage('request-policy'),
+  model_not_found: ({ type }) => ['keyTypes', type, 'models'],
+  format_not_allowed: ({ type }) => ['keyTypes', type, 'formats'],
+  rate_limited: ({ type }) => ['keyTypes', type, 'concurrency'],
+  quota_exhausted: ({ upstream, type }) =>
+    upstream === '' ? ['keyTypes', type, 'upstreams'] : ['upstreams', upstream, 'accounts'],
+  body_too_large: () => ['limits', 'body'],
+  request_timeout: () => ['limits', 'bodyTime'],
+  upstream_timeout: ({ upstream }) => ['upstreams', upstream, 'timeouts'],
+  overloaded: ({ upstream, type }) =>
+    upstream === '' ? ['keyTypes', type, 'upstreams'] : ['upstreams', upstream, 'accounts'],
+}
+
+const FAILED: Readonly<Record<Party, string>> = {
+  client: 'The request cannot be served as it was sent',
+  key: 'Its key was refused',
+  gateway: 'The gateway failed',
+  account: 'Your accounts at the provider could not serve it',
+  provider: 'The provider failed',
+}
+
+/** What the failure of an account is about, in words. */
+const ABOUT: Readonly<Record<string, string>> = {
+  refused: 'the provider refuses the account',
+  'suspected refusal': 'the provider may refuse the account',
+  'echoed refusal': 'a refusal in words of the request',
+  'limited model': 'a limit of the model',
+  'must wait': 'the provider asks to wait',
+  'other status': 'a failure of the provider',
+  conflict: 'a conflict',
+  none: 'a failure that says nothing of the account',
+  connect: 'no connection',
+  timeout: 'no answer in time',
+  empty: 'no reply in it',
+  'too large': 'more than the limits of the gateway',
+  request: 'the request is at fault',
+  cut: 'the reply broke off',
+  'ended with an error': 'the reply ended with an error',
+}
+
+/** Ends of requests that were charged, or that nobody failed at. */
+const ENDED: Readonly<Record<string, string>> = {
+  ok: 'It was served.',
+  client_gone: 'Its client left before the end.',
+  budget: 'Its reply was ended because the balance was used up.',
+  broken: 'Its reply broke off.',
+  disabled: 'Its reply was ended because the key was disabled.',
+}
+
+/** Returns the story of a request. Undefined if nothing of it is recorded. */
+export async function requestStory(
+  records: Pick<Records, 'failures' | 'history' | 'keys'>,
+  config: Config,
+  id: string,
+): Promise<RequestStory | undefined> {
+  const [failure, entry] = await Promise.all([records.failures.get(id), records.history.entry(id)])
+  const account = failure?.key ?? entry?.account
+  if (account === undefined) return undefined
+  const key = await records.keys.get(account)
+  const type = key?.type ?? entry?.notes.type ?? ''
+  return {
+    id,
+    key: account,
+    ended_at: isoTime(failure?.at ?? entry?.at),
+    who: failure?.who ?? null,
+    code: failure?.code ?? entry?.notes.errorCode ?? null,
+    words: failure?.words ?? null,
+    attempts: failure?.story.attempts ?? entry?.notes.attempts ?? [],
+    charge: formatCredits(entry?.charge ?? 0n),
+    cost: entry?.notes.cost === undefined ? null : formatCredits(BigInt(entry.notes.cost)),
+    sentences: [
+      ...sent(id, failure, entry, { id: account, type, name: key?.name ?? '' }),
+      ...held(failure),
+      ...(failure?.story.attempts ?? entry?.notes.attempts ?? []).map(tried),
+      ...(failure ? failed(failure, type, config) : [ENDED[entry?.notes.status ?? 'broken'] ?? 'It failed.']),
+      ...charged(entry, config),
+      ...read(failure),
+    ],
+  }
+}
+
+function sent(
+  id: string,
+  failure: RecordedFailure | undefined,
+  entry: HistoryEntry | undefined,
+  key: { readonly id: string; readonly type: string; readonly name: string },
+): string[] {
+  const { notes } = entry ?? {}
+  const endMs = failure?.at ?? entry?.at ?? 0
+  const ms = failure?.story.ms ?? notes?.durationMs
+  const named = key.name === '' ? '' : `"${key.name}", `
+  const from = notes?.address === undefined ? '' : ` from ${notes.address}`
+  const endpoint = failure?.story.endpoint ?? notes?.endpoint ?? ''
+  const model = failure?.model || notes?.model
+  const asked = notes?.requestedModel === undefined ? '' : ` by the name ${notes.requestedModel}`
+  return [
+    `The request ${id} ended at ${isoTime(endMs)}${ms === undefined ? '' : `, ${ms} ms after it came`}.`,
+    `The key ${key.id} (${named}type ${key.type}) sent it${from} to ${endpoint}${notes?.stream ? ', as a stream' : ''}.`,
+    model ? `It asked for the model ${model}${asked}.` : 'Its model is not one that the key may use, or was not read.',
+  ]
+}
+
+function held(failure: RecordedFailure | undefined): string[] {
+  if (!failure) return []
+  const amount = failure.story.held
+  return [
+    amount === undefined ? 'Nothing was held for it.' : `${formatCredits(BigInt(amount))} credits were held for it.`,
+  ]
+}
+
+function tried({ account, status, failure, about, afterMs, ms }: FailedTry): string {
+  const when = afterMs === undefined ? '' : ` ${afterMs} ms after the request came`
+  const how = status === undefined ? 'did not answer' : `answered with status ${status}`
+  const took = ms === undefined ? '' : `, after ${ms} ms`
+  const why = about === undefined ? failure : (ABOUT[about] ?? about)
+  return `${account} was asked${when} and ${how}${took}${why === undefined ? '' : ` (${why})`}.`
+}
+
+function failed({ who, code, words, alike, account, story }: RecordedFailure, type: string, config: Config): string[] {
+  const stage = (name: string): Path => ['chain', config.chain.findIndex(({ plugin }) => plugin === name)]
+  const path = SETTINGS[code as ErrorCode]?.({ type, upstream: account.split('/', 1)[0] ?? '', stage })
+  const others = alike - 1
+  return [
+    `${FAILED[who as Party] ?? 'It failed'} (${code}).`,
+    ...(path ? [decidedBy(path, story.config, config)] : []),
+    ...(words === undefined ? [] : [`What was said of it: ${words}`]),
+    ...(others > 0 ? [`${others} more failed like it in the same minute.`] : []),
+  ]
+}
+
+function decidedBy(path: Path, digest: string, config: Config): string {
+  const name = dotted(path)
+  const file = basename(config.file)
+  if (digest !== config.digest) return `See ${name}, as it was then: ${file} has changed since.`
+  const line = lineOf(config.text, path)
+  return `See ${name}, ${line === undefined ? `whose default holds in ${file}` : `line ${line} of ${file}`}.`
+}
+
+function charged(entry: HistoryEntry | undefined, config: Config): string[] {
+  const { usage, price, priceVersion, cost } = entry?.notes ?? {}
+  const paid = cost === undefined ? '' : ` It costs you ${formatCredits(BigInt(cost))}.`
+  if (!entry || (entry.charge === 0n && !usage)) return [`It was not charged.${paid}`]
+  const line = price === undefined ? undefined : lineOf(config.text, ['prices', price])
+  const where = line === undefined ? '' : `, line ${line} of ${basename(config.file)}`
+  const rates = price === undefined ? '' : ` at the price ${price} (version ${priceVersion ?? 'unknown'}${where})`
+  const used = usage
+    ? [
+        `It used ${inputTokens(usage)} input tokens (${usage.cacheRead} from a cache) and ${usage.output} output tokens.`,
+      ]
+    : []
+  return [...used, `It was charged ${formatCredits(entry.charge)} credits${rates}.${paid}`]
+}
+
+function read(failure: RecordedFailure | undefined): string[] {
+  const message = failure?.story.message
+  return message === undefined ? [] : [`Its client read, with status ${failure?.status}: ${message}`]
+}

@@ -1,0 +1,106 @@
+/** Single requests in the admin API: their stories, why they failed, and refunds. */
+import { formatCredits, GatewayError, isoTime, operator } from 'tollgate/plugin'
+import { auditEntry, type Operation, operation } from './operation.ts'
+import { AMOUNT, COUNT, GIVEN_NAME, shape, TEXT, TIME } from './schemas.ts'
+
+const ID = /^[\da-f]{8}-(?:[\da-f]{4}-){3}[\da-f]{12}$/
+
+const TRY = { title: 'Try', type: 'object', required: ['account'], properties: { account: TEXT } } as const
+const FAILURE = shape('Failure', {
+  id: { type: 'string', description: 'The id of the request.' },
+  at: TIME,
+  key: TEXT,
+  who: { type: 'string', description: 'Who failed: client, key, gateway, account or provider.' },
+  code: TEXT,
+  status: { type: ['integer', 'null'], description: 'The status that the client got.' },
+  model: TEXT,
+  account: { type: 'string', description: 'The account of the upstream that was asked last.' },
+  words: { type: ['string', 'null'], description: 'What the provider said, without what repeats the request.' },
+  alike: { ...COUNT, description: 'Requests that the row stands for.' },
+})
+const STORY = shape('Story', {
+  id: TEXT,
+  key: TEXT,
+  ended_at: TIME,
+  who: { type: ['string', 'null'] },
+  code: { type: ['string', 'null'] },
+  words: { type: ['string', 'null'] },
+  attempts: { type: 'array', items: TRY },
+  charge: AMOUNT,
+  cost: { type: ['string', 'null'] },
+  sentences: { type: 'array', items: TEXT },
+})
+const REFUND = shape('Refund', {
+  id: { type: 'string', description: 'The refunded entry.' },
+  key: TEXT,
+  refunded: { type: 'string', description: 'Credits. 0 if the entry was refunded before.' },
+  balance: AMOUNT,
+})
+
+const UNKNOWN =
+  'Nothing is recorded of this request: it had no valid key, it is older than the records, or it was one of many that failed alike.'
+
+const story = operation({
+  method: 'GET',
+  path: '/requests/{id}',
+  summary: 'Tell the story of a request: what was decided and why, the accounts that were asked, and its charge.',
+  scope: 'read',
+  reply: STORY,
+  async run({ office, params }) {
+    const { config, ledger } = office
+    const id = params['id'] ?? ''
+    const found = ID.test(id) ? await operator.stored(operator.requestStory(ledger.records, config, id)) : undefined
+    if (!found) throw new GatewayError('not_found', { message: UNKNOWN })
+    return found
+  },
+})
+
+function failureView({ at, status, words, story: _story, ...rest }: operator.RecordedFailure) {
+  return { ...rest, at: isoTime(at), status: status ?? null, words: words ?? null }
+}
+
+const failures = operation({
+  method: 'GET',
+  path: '/failures',
+  summary: 'List why requests failed, newest first. Requests of one key that fail alike in one minute share rows.',
+  scope: 'read',
+  query: {
+    type: 'object',
+    properties: { key: { type: 'string', maxLength: 100 }, code: { type: 'string', maxLength: 50 } },
+  },
+  reply: FAILURE,
+  columns: FAILURE.required,
+  async page({ office, query }, cursor, limit) {
+    if (cursor !== undefined && !ID.test(cursor))
+      throw new GatewayError('bad_request', { message: '"cursor" must be the next_cursor of a page.', param: 'cursor' })
+    const filter = { before: cursor, key: query.key, code: query.code }
+    const found = await operator.stored(office.ledger.records.failures.list(filter, limit + 1))
+    const data = found.slice(0, limit).map(failureView)
+    return { data, next: found.length > limit ? data.at(-1)?.id : undefined }
+  },
+})
+
+const refund = operation({
+  method: 'POST',
+  path: '/entries/{id}/refund',
+  summary: 'Refund what an entry of a history charged. A repeated refund gives nothing.',
+  scope: 'keys',
+  body: {
+    type: 'object',
+    additionalProperties: false,
+    required: ['reason'],
+    properties: { reason: { ...GIVEN_NAME, minLength: 1, expected: 'a reason of 1 to 200 characters' } },
+  },
+  reply: REFUND,
+  async run(call) {
+    const id = call.params['id'] ?? ''
+    const audit = (target: string, details: object): operator.AuditEntry =>
+      auditEntry(call, { action: 'key.refund', target, details })
+    const done = ID.test(id) ? await operator.refund(call.office.ledger, id, call.body.reason, audit) : undefined
+    if (!done || 'owner' in done) throw new GatewayError('not_found', { message: 'There is no entry with this id.' })
+    return { id, key: done.key, refunded: formatCredits(done.given), balance: formatCredits(done.balance) }
+  },
+})
+
+/** All of them. */
+export const REQUEST_OPERATIONS: readonly Operation[] = [story, failures, refund]

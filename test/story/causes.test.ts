@@ -1,0 +1,120 @@
+import { PassThrough } from 'node:stream'
+import t from 'tap'
+import { createLog, Scrubber } from '../../core/lib/log.ts'
+import { operate } from '../admin.ts'
+import { until } from '../gateway.ts'
+import { json, type Script, ScriptedUpstream, sse } from '../upstream.ts'
+
+const CHAT = '/v1/chat/completions'
+const PROMPT = 'the customer wrote this long and private prompt'
+const BODY = { model: 'acme/famC-5.5', max_tokens: 100, messages: [{ role: 'user', content: PROMPT }] }
+/** A provider that answers with JSON. */
+const answers =
+  (body: unknown, status = 200): Script =>
+  (_received, res) =>
+    json(res, body, status)
+const DONE = { choices: [{ finish_reason: 'stop' }], usage: { prompt_tokens: 30, completion_tokens: 10 } }
+
+t.test('each failed request has who failed, a code, what the provider said, and its attempts', async t => {
+  const upstream = await ScriptedUpstream.start(t)
+  const out = new PassThrough().setEncoding('utf8')
+  let logged = ''
+  out.on('data', (chunk: string) => (logged += chunk))
+  const environment = { log: createLog(new Scrubber(), 'info', out) }
+  const { gateway: g, api } = await operate(t, {}, { upstream: upstream.url, environment, env: { LOG_LEVEL: 'info' } })
+  const { records } = g.gateway
+  const key = await g.key('famC')
+  const poor = await g.key('famC', 0n)
+  const cases: {
+    name: string
+    script?: Script
+    body?: unknown
+    key?: string
+    want: object
+    says?: RegExp
+  }[] = [
+    {
+      name: 'a body that is no JSON',
+      body: '{',
+      want: { who: 'client', code: 'invalid_body', status: 400, account: '', words: null },
+      says: /^The request cannot be served as it was sent \(invalid_body\)\.$/m,
+    },
+    {
+      name: 'a model that the key may not use',
+      body: { ...BODY, model: 'none' },
+      want: { who: 'client', code: 'model_not_found', status: 404, model: '' },
+      says: /^See keyTypes\.famC\.models, line \d+ of gateway\.yaml\.$/m,
+    },
+    {
+      name: 'a key with too little',
+      key: poor,
+      want: { who: 'key', code: 'allocation_exhausted', status: 429 },
+      says: /^Nothing was held for it\.\nIts key was refused \(allocation_exhausted\)\.$/m,
+    },
+    {
+      name: 'a request that the provider rejects',
+      script: answers({ error: { message: `"${PROMPT}" is no good prompt`, type: 'invalid_request_error' } }, 400),
+      want: {
+        who: 'client',
+        code: 'upstream_rejected',
+        status: 400,
+        account: 'famC/1',
+        words: 'invalid_request_error: "…" is no good prompt',
+      },
+    },
+    {
+      name: 'a provider that fails',
+      script: answers({ error: { message: `sk-abcdefghijklmnopqrstuvwxyz0123 broke` } }, 500),
+      want: { who: 'provider', code: 'upstream_failed', status: 502, account: 'famC/1', words: 'sk-*** broke' },
+      says: /^famC\/1 was asked \d+ ms after the request came and answered with status 500, after \d+ ms \(a failure of the provider\)\.\nThe provider failed \(upstream_failed\)\.\nWhat was said of it: sk-\*\*\* broke$/m,
+    },
+    {
+      name: 'an account that its provider limits',
+      script: answers({ error: { message: 'slow down', code: 'rate_limit_exceeded' } }, 429),
+      want: { who: 'account', code: 'overloaded', words: 'rate_limit_exceeded: slow down' },
+    },
+    {
+      name: 'a stream that ends with an error',
+      body: { ...BODY, stream: true },
+      script: (_received, res) =>
+        sse(res, 'data: {"choices":[{"delta":{"content":"a"}}]}\n\ndata: {"error":{"message":"died"}}\n\n'),
+      want: { who: 'provider', code: 'upstream_failed', status: 200, words: 'died' },
+    },
+  ]
+  for (const { name, script, body = BODY, key: of = key, want, says } of cases) {
+    if (script) upstream.script = script
+    g.gateway.pool.health(g.gateway.config.upstreams.get('famC')?.accounts[0] as never).reset(Date.now())
+    const answer = await g.call(CHAT, { key: of, body })
+    await until(async () => {
+      await g.gateway.ledger.background.archive()
+      return (await records.failures.get(answer.headers.get('x-request-id') ?? '')) !== undefined
+    })
+    const id = answer.headers.get('x-request-id') ?? ''
+    const [failure] = (await api('GET', '/failures?limit=1')).json.data
+    t.match(failure, { id, alike: 1, ...want }, name)
+    const { json: story } = await api('GET', `/requests/${id}`)
+    const text = story.sentences.join('\n')
+    t.match(text, new RegExp(`^The request ${id} ended at [^]* ms after it came\\.$`, 'm'))
+    if (says) t.match(text, says, name)
+    t.notMatch(JSON.stringify(story), /private prompt|abcdefghij/, 'neither the prompt nor a secret')
+    const lineOf = (): string => logged.split('\n').find(each => each.includes(id) && each.includes('"outcome"')) ?? ''
+    await until(() => lineOf() !== '')
+    const line = JSON.parse(lineOf())
+    const { who, code } = want as { who: string; code: string }
+    t.match(line, { who, code })
+    t.notMatch(JSON.stringify(line), /broke|slow down|died|no good/, 'the log has no words of the provider')
+  }
+  upstream.script = answers(DONE)
+  const served = await g.call(CHAT, { key, body: BODY })
+  const id = served.headers.get('x-request-id') ?? ''
+  t.equal(served.status, 200)
+  await until(async () => (await api('GET', `/requests/${id}`)).status === 200)
+  const { json: story } = await api('GET', `/requests/${id}`)
+  t.match(story, { who: null, code: null, attempts: [], charge: '0.00024' })
+  t.match(
+    story.sentences.slice(2).join('\n'),
+    /^It asked for the model acme\/famC-5\.5\.\nIt was served\.\nIt used 30 input tokens \(0 from a cache\) and 10 output tokens\.\nIt was charged 0\.\d+ credits at the price \S+ \(version \w+, line \d+ of gateway\.yaml\)\./,
+  )
+  t.equal((await api('GET', `/requests/${id.replace(/.$/, 'x')}`)).status, 404)
+  t.match((await api('GET', '/failures?code=overloaded&format=csv')).text, /^"id",.*\n"[^"]+",.*"overloaded"/)
+})
