@@ -138,6 +138,10 @@ export default definePlugin({
       const cost = costOfReply(x, result)
       const notes = metering.notesAtEnd(x, x.runningHold.notes, outcome, result, cost, host.now())
       watch(x, result, cost, host)
+      if (result.billed && host.meter.used) {
+        const by = { type: x.key.type, model: modelOf(x), account: notes.upstream ?? '' }
+        host.meter.used.note(by, result.usage, result.charge, cost)
+      }
       const kind = result.billed ? 'settle' : 'void'
       const attempt = result.billed ? attemptPartOf(x, outcome) : undefined
       const { keyHold, quotaHolds } = x.runningHold

@@ -5,6 +5,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Config, LedgerConfig } from '../config/config.ts'
 import type { Environment } from '../lib/environment.ts'
+import { timeOfId } from '../lib/ids.ts'
 import { SwapList } from '../lib/swap-list.ts'
 import type { HistoryEntry } from '../records/entry.ts'
 import type { Records } from '../records/records.ts'
@@ -138,6 +139,12 @@ export class Ledger extends Accounts {
   /** Number of holds that this process renews. */
   get live(): number {
     return this.#live.size
+  }
+
+  /** Milliseconds since the oldest hold that this process renews began; 0 if there is none. */
+  get oldestHoldMs(): number {
+    const now = this.continuity.now()
+    return this.#live.all().reduce((oldest, { id }) => Math.max(oldest, now - timeOfId(id)), 0)
   }
 
   /**

@@ -139,6 +139,11 @@ class Line {
 export class Lines {
   readonly #of = new Map<string, Line>()
 
+  /** How many requests wait. */
+  get length(): number {
+    return [...this.#of.values()].reduce((sum, line) => sum + line.waiting.length, 0)
+  }
+
   /** Returns how many requests of a key wait. */
   waiting(key: string): number {
     return this.#of.get(key)?.waiting.length ?? 0

@@ -2,6 +2,7 @@
 import { Learned } from './learned.ts'
 import { Lines } from './lines.ts'
 import { Prefixes } from './prefixes.ts'
+import type { UsedSums } from './used-sums.ts'
 
 /** What replies have revealed about their models, and counters since the start of the process. */
 export class MeterState {
@@ -11,6 +12,8 @@ export class MeterState {
   readonly prefixes = new Prefixes()
   /** Requests that wait for others of their key to end. */
   readonly lines = new Lines()
+  /** What replies have used and were charged. Undefined unless a stage wants to know. */
+  used: UsedSums | undefined
   /** Requests whose reported usage was implausible. */
   quarantined = 0
   /** How often implausible reports of a model to several keys raised an alarm. */

@@ -1,14 +1,22 @@
 import t from 'tap'
+import { Lines } from '../../core/metering/lines.ts'
 import { Counts, UnreadUsage } from '../../core/metering/meter-state.ts'
-import metrics from '../../plugins/metrics.ts'
+import metrics from '../../plugins/metrics/index.ts'
 import type { Reply } from '../../core/plugin.ts'
 import { drive } from '../drive.ts'
 import { at, CHAT, hostWith } from './facts.ts'
 
 const TOKEN = 'a-token-of-16-chars'
 const host = hostWith({
-  ledger: { background: { state: { backlogBytes: 0 }, unrecordedMs: 1500 }, drifted: 1, waiting: 2, live: 3 },
+  ledger: {
+    background: { state: { backlogBytes: 0 }, unrecordedMs: 1500 },
+    drifted: 1,
+    waiting: 2,
+    live: 3,
+    oldestHoldMs: 2500,
+  },
   meter: {
+    lines: new Lines(),
     quarantined: 4,
     doubtAlarms: 5,
     unpriced: 6,
@@ -32,6 +40,8 @@ t.test('the metrics require the token', async t => {
     'ledger_drifted_accounts 1',
     'settlements_waiting 2',
     'holds 3',
+    'oldest_hold_seconds 2.5',
+    'queue 0',
     'unrecorded_age_seconds 1.5',
     'below_cost_total 7',
   ])

@@ -43,6 +43,9 @@ t.test('in a total outage every page and every count says how many requests fail
       Number(counts.errors),
       Number(counts.refused),
     ])
+  const { text: metrics } = await g.call('/metrics')
+  t.match(metrics, `account="famC/1",code="upstream_failed"} ${REQUESTS}\n`)
+  t.match(metrics, '\ntollgate_strangers_total 1\n')
   t.strictSame(await by('code'), [
     ['model_not_found', 1, 0, 1],
     ['upstream_failed', REQUESTS, REQUESTS, 0],

@@ -1,5 +1,7 @@
 import { hash, timingSafeEqual } from 'node:crypto'
-import { definePlugin, GatewayError, type Host, type Outcome, Reply } from 'tollgate/plugin'
+import { definePlugin, GatewayError, type Host, metering, type Outcome, Reply } from 'tollgate/plugin'
+import { Counter, labelled, metric, type Value } from './exposition.ts'
+import { RequestMetrics } from './requests.ts'
 
 /** An account as the pool knows it. */
 type Member = Host['pool']['members'] extends ReadonlyMap<string, infer M> ? M : never
@@ -22,107 +24,119 @@ export default definePlugin({
     },
   },
   setup({ token }, { ledger, meter, now, pool, status }) {
-    const outcomes = new Map<string, number>()
-    const accounts = (value: (member: Member) => number): (readonly [string, number])[] =>
-      [...pool.members].map(([name, member]) => [`{account="${name}"}`, value(member)])
+    const outcomes = new Counter()
+    const requests = new RequestMetrics()
+    const used = (meter.used ??= new metering.UsedSums())
+    const accounts = (value: (member: Member) => number): Value[] =>
+      [...pool.members].map(([account, member]) => [labelled({ account }), value(member)])
     return {
       request(x) {
         if (x.path !== '/metrics') return
         if (token !== undefined && !same(x.headers.authorization, `Bearer ${token}`))
           throw new GatewayError('invalid_key')
         const lines = [
-          ...metric('ledger_drifted_accounts', 'gauge', 'Accounts whose sums did not agree at the last audit.', [
-            ['', ledger.drifted],
-          ]),
-          ...metric('settlements_waiting', 'gauge', 'Settlements that wait for the store.', [['', ledger.waiting]]),
+          ...requests.lines(used),
           ...metric(
-            'unrecorded_age_seconds',
+            'tollgate_ledger_drifted_accounts',
+            'gauge',
+            'Accounts whose sums did not agree at the last audit.',
+            [['', ledger.drifted]],
+          ),
+          ...metric('tollgate_settlements_waiting', 'gauge', 'Settlements that wait for the store.', [
+            ['', ledger.waiting],
+          ]),
+          ...metric(
+            'tollgate_unrecorded_age_seconds',
             'gauge',
             'Time since the oldest exchange ended that waits to be recorded.',
             [['', ledger.background.unrecordedMs / 1000]],
           ),
-          ...metric('backlog_bytes', 'gauge', 'Ended exchanges that wait to be recorded.', [
+          ...metric('tollgate_backlog_bytes', 'gauge', 'Ended exchanges that wait to be recorded.', [
             ['', ledger.background.state.backlogBytes],
           ]),
-          ...metric('holds', 'gauge', 'Holds that this process renews.', [['', ledger.live]]),
-          ...metric('quarantined_total', 'counter', 'Requests whose reported usage was implausible.', [
+          ...metric('tollgate_holds', 'gauge', 'Holds that this process renews.', [['', ledger.live]]),
+          ...metric('tollgate_oldest_hold_seconds', 'gauge', 'Time since the oldest of them began.', [
+            ['', ledger.oldestHoldMs / 1000],
+          ]),
+          ...metric('tollgate_queue', 'gauge', 'Requests that wait for others of their key to end.', [
+            ['', meter.lines.length],
+          ]),
+          ...metric('tollgate_quarantined_total', 'counter', 'Requests whose reported usage was implausible.', [
             ['', meter.quarantined],
           ]),
           ...metric(
-            'quarantine_alarms_total',
+            'tollgate_quarantine_alarms_total',
             'counter',
             'Alarms: a model reported implausible usage to three keys within an hour.',
             [['', meter.doubtAlarms]],
           ),
-          ...metric('unpriced_total', 'counter', 'Requests that used something without a price.', [
+          ...metric('tollgate_unpriced_total', 'counter', 'Requests that used something without a price.', [
             ['', meter.unpriced],
           ]),
           ...metric(
-            'unread_usage_total',
+            'tollgate_unread_usage_total',
             'counter',
             'Replies whose usage was understood only in part.',
-            [...meter.unread.all].map(({ upstream, model, count }) => [
-              `{upstream="${upstream}",model="${model}"}`,
-              count,
-            ]),
+            [...meter.unread.all].map(({ upstream, model, count }) => [labelled({ upstream, model }), count]),
           ),
           ...metric(
-            'dropped_members_total',
+            'tollgate_dropped_members_total',
             'counter',
             'Members of requests that were dropped because they are not listed.',
-            [...meter.dropped.all].map(([member, count]) => [`{member="${member}"}`, count]),
+            [...meter.dropped.all].map(([member, count]) => [labelled({ member }), count]),
           ),
-          ...metric('below_cost_total', 'counter', 'Requests that were charged less than they cost the operator.', [
-            ['', meter.belowCost],
-          ]),
-          ...metric('memory_taken_bytes', 'gauge', 'Memory used by requests and replies in flight.', [
+          ...metric(
+            'tollgate_below_cost_total',
+            'counter',
+            'Requests that were charged less than they cost the operator.',
+            [['', meter.belowCost]],
+          ),
+          ...metric('tollgate_memory_taken_bytes', 'gauge', 'Memory used by requests and replies in flight.', [
             ['', status.memory.taken],
           ]),
-          ...metric('memory_budget_bytes', 'gauge', 'Memory that requests and replies in flight may use.', [
+          ...metric('tollgate_memory_budget_bytes', 'gauge', 'Memory that requests and replies in flight may use.', [
             ['', status.memory.total],
           ]),
-          ...metric('memory_refused_total', 'counter', 'Requests and replies that were refused for lack of memory.', [
-            ['', status.memory.refused],
-          ]),
           ...metric(
-            'upstream_repeats_total',
+            'tollgate_memory_refused_total',
+            'counter',
+            'Requests and replies that were refused for lack of memory.',
+            [['', status.memory.refused]],
+          ),
+          ...metric(
+            'tollgate_upstream_repeats_total',
             'counter',
             'Requests that were sent again because an upstream closed an idle connection.',
             [['', status.repeated]],
           ),
           ...metric(
-            'account_usable',
+            'tollgate_account_usable',
             'gauge',
             'Whether an account of an upstream may be asked.',
             accounts(({ health }) => (health.isOut(now()) ? 0 : 1)),
           ),
           ...metric(
-            'account_requests_total',
+            'tollgate_account_requests_total',
             'counter',
             'Requests that this process sent by an account.',
             accounts(({ health }) => health.counts.requests),
           ),
           ...metric(
-            'account_failures_total',
+            'tollgate_account_failures_total',
             'counter',
             'Those of them that the account failed to answer.',
             accounts(({ health }) => health.counts.failures),
           ),
-          ...metric(
-            'exchanges_total',
-            'counter',
-            'Finished exchanges.',
-            [...outcomes].map(([kind, count]) => [`{outcome="${kind}"}`, count]),
-          ),
+          ...metric('tollgate_exchanges_total', 'counter', 'Finished exchanges.', outcomes.values),
         ]
         return new Reply(200, `${lines.join('\n')}\n`, {
           'content-type': 'text/plain; version=0.0.4',
           'cache-control': 'no-store',
         })
       },
-      settle(_x, outcome) {
-        const name = nameOf(outcome)
-        outcomes.set(name, (outcomes.get(name) ?? 0) + 1)
+      settle(x, outcome) {
+        outcomes.count({ outcome: nameOf(outcome) })
+        requests.ended(x, outcome, now())
       },
     }
   },
@@ -131,19 +145,6 @@ export default definePlugin({
 /** Returns how an exchange ended, and who interrupted an incomplete reply. */
 function nameOf(outcome: Outcome): string {
   return outcome.kind === 'broken' ? `broken_by_${outcome.by}` : outcome.kind
-}
-
-function metric(
-  name: string,
-  type: string,
-  help: string,
-  values: readonly (readonly [labels: string, value: number])[],
-): string[] {
-  return [
-    `# HELP tollgate_${name} ${help}`,
-    `# TYPE tollgate_${name} ${type}`,
-    ...values.map(([labels, value]) => `tollgate_${name}${labels} ${value}`),
-  ]
 }
 
 /** Compares digests, whose lengths are equal whatever bytes a header has. */
