@@ -1,7 +1,7 @@
 /** What is legal in gateway.yaml and probably wrong. `tollgate check` says so, with what to write instead. */
 import { formatCredits } from '../money/credits.ts'
 import type { Rates } from '../money/price.ts'
-import type { Config } from './config.ts'
+import type { Config, Quota } from './config.ts'
 import { EnvScalar, type Path, type Problem, type Source } from './locate.ts'
 
 /** One advice: at a setting's value, or at its key. */
@@ -9,7 +9,7 @@ type Advice = readonly [path: Path, message: string, hint: string, at?: 'key']
 
 type Rule = (config: Config, source: Source) => readonly Advice[]
 
-const RULES: readonly Rule[] = [belowCost, cooldowns, clearKeys, admins]
+const RULES: readonly Rule[] = [belowCost, unusedPrices, cooldowns, longTimes, quotasInVain, clearKeys, admins]
 
 /** Returns what is probably wrong in a valid configuration. */
 export function adviceOn(config: Config, source: Source): readonly Problem[] {
@@ -37,6 +37,73 @@ function belowCost({ keyTypes }: Config): readonly Advice[] {
       ])
     }
   return [...found.values()]
+}
+
+/** Prices that no model of a key type has, and no cost of an upstream. */
+function unusedPrices({ keyTypes }: Config, source: Source): readonly Advice[] {
+  const sold = [...keyTypes.values()].flatMap(type => [...type.models.values()].map(({ priceName }) => priceName))
+  const text = source.doc.toJS() as { prices?: object; upstreams?: object }
+  const paid = Object.values(text.upstreams ?? {}).flatMap(({ cost = {} }: { cost?: object }) => Object.values(cost))
+  const used = new Set<unknown>([...sold, ...paid])
+  return Object.keys(text.prices ?? {})
+    .filter(name => !used.has(name))
+    .map(name => [['prices', name], 'nothing has this price', 'name it where it is sold, or remove it', 'key'])
+}
+
+/** Times that a shorter one never lets pass: the setting, what it is within, and both in milliseconds. */
+function longTimes({ limits, upstreams }: Config): readonly Advice[] {
+  const within: (readonly [path: Path, whole: string, ms: number, wholeMs: number])[] = [
+    [['limits', 'bodyIdle'], 'limits.bodyTime', limits.bodyIdleMs, limits.bodyMs],
+    ...[...upstreams.values()].flatMap(({ name, timeouts: { firstByteMs, idleMs, totalMs } }) => {
+      const path = ['upstreams', name, 'timeouts']
+      const whole = [...path, 'total'].join('.')
+      return [
+        [[...path, 'firstByte'], whole, firstByteMs, totalMs] as const,
+        [[...path, 'idle'], whole, idleMs, totalMs] as const,
+      ]
+    }),
+  ]
+  return within
+    .filter(([, , ms, wholeMs]) => ms > wholeMs)
+    .map(([path, whole]) => [
+      path,
+      `this time is never over before ${whole}`,
+      `set a shorter one, or a longer ${whole}`,
+    ])
+}
+
+const DAY_MS = 86_400_000
+/** The shortest windows of a calendar, in milliseconds. */
+const CALENDAR_MS = { day: DAY_MS, week: 7 * DAY_MS, month: 28 * DAY_MS } as const
+
+function lengthOf({ window }: Quota): number {
+  return 'rollingMs' in window ? window.rollingMs : CALENDAR_MS[window.per]
+}
+
+/** Quotas that repeat another one of their account, or that are never used up because another one is before. */
+function quotasInVain({ upstreams }: Config): readonly Advice[] {
+  const found = new Map<string, Advice>()
+  for (const { name, accounts } of upstreams.values())
+    accounts.forEach(({ quotas }, at) => {
+      const path = ['upstreams', name, 'accounts', at, 'quota']
+      quotas.forEach((quota, index) => {
+        const others = quotas.filter(other => other !== quota && other.unit === quota.unit)
+        const before = others.find(other => endsBefore(other, quota, quotas.indexOf(other) < index))
+        if (!before) return
+        const message = `this quota is never used up before the one per ${before.name}`
+        found.set([...path, index].join('.'), [[...path, index], message, 'remove it, or correct its amount'])
+      })
+    })
+  return [...found.values()]
+}
+
+/** Whether one quota is always used up before another. @param first whether it stands before the other */
+function endsBefore(one: Quota, other: Quota, first: boolean): boolean {
+  const [own, others] = [lengthOf(one), lengthOf(other)]
+  if (own === others) return one.amount < other.amount || (one.amount === other.amount && first)
+  if (own > others) return one.amount <= other.amount
+  // A window of the other may begin and end within windows of this one.
+  return one.amount * BigInt(Math.ceil((others * 31) / 28 / own) + 1) <= other.amount
 }
 
 function cooldowns({ upstreams }: Config): readonly Advice[] {

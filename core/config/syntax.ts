@@ -34,11 +34,13 @@ const OTHER = [
 
 /**
  * Converts the parser's errors to problems. Errors after the first one that loses the parser are dropped as
- * consequences.
+ * consequences. A name that appears twice is reported alone: which of its values was meant is not known.
  * @returns whether the parser lost its way, so that the file's shape is unknown
  */
 export function syntaxProblems(source: Source, errors: readonly YAMLError[]): { problems: Problem[]; lost: boolean } {
   const sorted = [...errors].sort((a, b) => a.pos[0] - b.pos[0])
+  const twice = sorted.filter(({ code }) => code === 'DUPLICATE_KEY')
+  if (twice.length > 0) return { problems: twice.map(error => syntaxProblem(source, error)), lost: true }
   const first = sorted.findIndex(({ code }) => !(code in HINTS))
   const lost = first !== -1
   return { problems: sorted.slice(0, lost ? first + 1 : undefined).map(error => syntaxProblem(source, error)), lost }

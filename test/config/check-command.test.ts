@@ -90,6 +90,11 @@ const withAdmin =
   file =>
     file.append({ admin: { listen } }).set('listen.port', port)
 
+const withQuotas =
+  (...quota: object[]): Edit =>
+  file =>
+    file.set('upstreams.famC.accounts', [{ key: 'simulated', quota }])
+
 /** What is probably wrong, with what check says about it. */
 const PROBABLY_WRONG: readonly (readonly [string, Edit, RegExp])[] = [
   [
@@ -101,6 +106,31 @@ const PROBABLY_WRONG: readonly (readonly [string, Edit, RegExp])[] = [
     'a cooldown above its maximum',
     file => file.set('upstreams.famC.health', { cooldown: '20m' }),
     /the first cooldown is longer than `cooldownMax`/,
+  ],
+  [
+    'a price that nothing has',
+    file => file.set('prices.spare', { input: 1, output: 2 }),
+    /prices\.spare: nothing has this price[^]*remove it/,
+  ],
+  [
+    'a time limit that another one never lets pass',
+    file => file.set('upstreams.famC.timeouts', { idle: '2h' }),
+    /upstreams\.famC\.timeouts\.idle: this time is never over before upstreams\.famC\.timeouts\.total/,
+  ],
+  [
+    'a quota that another one never lets use up',
+    withQuotas({ credits: 10, per: 'day' }, { credits: 400, per: 'week' }),
+    /famC\.accounts\[0\]\.quota\[1\]: this quota is never used up before the one per day/,
+  ],
+  [
+    'a quota of a short time with more than that of a long one',
+    withQuotas({ credits: 500, per: '5h' }, { credits: 400, per: 'week' }),
+    /famC\.accounts\[0\]\.quota\[0\]: this quota is never used up before the one per week/,
+  ],
+  [
+    'a quota in other words',
+    withQuotas({ credits: 5, per: '24h' }, { credits: 5, per: '1d' }),
+    /famC\.accounts\[0\]\.quota\[1\]: this quota is never used up before the one per 24h/,
   ],
   [
     'a key in the file',
