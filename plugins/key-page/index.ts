@@ -2,12 +2,16 @@ import {
   definePlugin,
   type Exchange,
   GatewayError,
+  PerMinute,
   policyOf,
   presented,
   PRIVATE,
   Reply,
   WebPage,
 } from 'tollgate/plugin'
+
+/** Secrets that one address may ask about in a minute: each is looked up in the store. */
+const ASKED_MAX = 120
 
 /**
  * The customers' page: what is left of a key, its usage and its set-up. The page itself has no data; it asks the look-ups
@@ -43,7 +47,8 @@ export default definePlugin({
       },
     },
   },
-  setup({ title, contact, baseUrl, prices }, { config, keys }) {
+  setup({ title, contact, baseUrl, prices }, { config, keys, now }) {
+    const asked = new PerMinute(now)
     const page = new WebPage(new URL('./page/', import.meta.url), '/page')
     const tables = [...config.keyTypes.values()].map(type => {
       const { key_type: name, models, aliases, prices: rates } = policyOf(config, type)
@@ -55,6 +60,9 @@ export default definePlugin({
     async function stateOf(x: Exchange): Promise<string | undefined> {
       const secret = presented(x.headers)
       if (secret === undefined) return undefined
+      const retryAfterMs = asked.take(x.addressGroup, ASKED_MAX)
+      if (retryAfterMs > 0)
+        throw new GatewayError('rate_limited', { message: 'This address asks about keys too often.', retryAfterMs })
       const key = await keys.refind(secret)
       if (!key) return 'unknown'
       if (key.status === 'deleted') return 'deleted'

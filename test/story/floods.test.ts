@@ -175,3 +175,15 @@ t.test('as many requests of a key wait as may run at a time; one more is refused
   )
   await g.settled(key)
 })
+
+t.test("one address asks the customers' page about keys at most 120 times a minute", async t => {
+  const began = Date.now()
+  const g = await startGateway(t, { environment: { now: () => began } })
+  const key = await g.key('famC')
+  const asked = await Promise.all(Array.from({ length: 150 }, () => g.call('/page/settings', { key })))
+  t.equal(asked.filter(({ status }) => status === 200).length, 120)
+  const refused = asked.find(({ status }) => status !== 200)
+  t.match(refused, { status: 429, json: { error: { message: /asks about keys too often/ } } })
+  t.ok(Number(refused?.headers.get('retry-after')) > 0)
+  t.match(await g.call('/page/settings'), { status: 200, json: { key: null } }, 'the page itself opens')
+})
