@@ -78,6 +78,7 @@ export {
   usageOf,
 } from './metering/account-views.ts'
 export { historyPage, historyWish, pricedEntries } from './metering/history-page.ts'
+export { STATEMENT_COLUMNS, statementPage, statementSums } from './metering/statement-page.ts'
 export { daysAsked, keyDays } from './metering/usage-days.ts'
 export type { AttemptPart, EndReason, Hold, HoldAnswer, HoldRequest } from './ledger/hold.ts'
 export { type HistoryEntry, type Notes, STATUSES } from './records/entry.ts'

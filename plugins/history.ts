@@ -1,4 +1,19 @@
-import { csvReply, definePlugin, historyPage, historyWish, pricedEntries, PRIVATE, Reply } from 'tollgate/plugin'
+import {
+  csvReply,
+  definePlugin,
+  GatewayError,
+  historyPage,
+  historyWish,
+  pricedEntries,
+  PRIVATE,
+  Reply,
+  STATEMENT_COLUMNS,
+  statementPage,
+  statementSums,
+} from 'tollgate/plugin'
+
+/** What may be asked of a statement. */
+const STATEMENT_PARAMETERS: ReadonlySet<string> = new Set(['kind', 'cursor', 'page_size', 'size', 'limit', 'format'])
 
 /** Entries of one read of a history that is sent as CSV. */
 const CSV_ROWS = 500
@@ -26,7 +41,8 @@ const COLUMNS = [
 
 /**
  * Returns the calling key's history, newest first: by `cursor`, which new entries do not disturb, or by `page` and
- * `size`. `format=csv` streams all of it.
+ * `size`. `kind=all` returns the statement: what was added to the balance and taken from it. `format=csv` streams all of
+ * it.
  */
 export default definePlugin({
   name: 'history',
@@ -36,6 +52,10 @@ export default definePlugin({
   setup(_options, { ledger }) {
     return {
       async request({ key, query }) {
+        const kind = query.get('kind') ?? ''
+        if (kind === 'all') return statement(key.id, query)
+        if (kind !== '' && kind !== 'requests')
+          throw new GatewayError('bad_request', { param: 'kind', message: '"kind" must be requests or all.' })
         const page = async (wish: ReturnType<typeof historyWish>) => {
           const { entries, next } = await historyPage(range => ledger.history(key.id, range), key.id, wish)
           return { data: await pricedEntries(ledger, key.id, entries), next }
@@ -62,6 +82,24 @@ export default definePlugin({
         }
         return Reply.json(reply, PRIVATE)
       },
+    }
+
+    async function statement(account: string, query: URLSearchParams): Promise<Reply> {
+      const wrong = [...query.keys()].find(name => !STATEMENT_PARAMETERS.has(name))
+      if (wrong !== undefined)
+        throw new GatewayError('bad_request', { param: wrong, message: `A statement has no parameter "${wrong}".` })
+      const { size } = historyWish(new URLSearchParams([...query].filter(([name]) => name !== 'cursor')))
+      const given = query.get('cursor') || undefined
+      if (query.get('format') === 'csv')
+        return csvReply('statement', STATEMENT_COLUMNS, cursor =>
+          statementPage(ledger, account, cursor ?? given, CSV_ROWS),
+        )
+      const { data, next } = await statementPage(ledger, account, given, size)
+      const sums = await statementSums(ledger, account)
+      return Reply.json(
+        { object: 'list', kind: 'all', data, has_more: next !== undefined, next_cursor: next ?? null, sums },
+        PRIVATE,
+      )
     }
   },
 })

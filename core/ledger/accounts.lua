@@ -66,13 +66,14 @@ end }
 -- caller has looked in the records whether this was done before.
 operations['credit'] = { 3, 4, function(k, a)
   local given = amount(ARGV[a + 2])
-  local balance, _, _, ordinal = sums(KEYS[k])
+  local balance, reserved, _, ordinal = sums(KEYS[k])
   if not balance then return 'unknown' end
   if redis.call('HEXISTS', KEYS[k + 2], ARGV[a]) == 1 then return 'done' end
   redis.call('PERSIST', KEYS[k + 2])
   redis.call('HSET', KEYS[k + 2], ARGV[a], 'F0')
   redis.call('HSET', KEYS[k], 'bal', whole(balance + given), 'sq', whole(ordinal + 1))
-  record(KEYS[k + 1], KEYS[k + 2], 'credit', ARGV[a + 1], ordinal + 1, ARGV[a], 0, given, balance + given, 0, ARGV[a + 3])
+  record(KEYS[k + 1], KEYS[k + 2], 'credit', ARGV[a + 1], ordinal + 1, ARGV[a], 0, given, balance + reserved + given, 0,
+    ARGV[a + 3])
   return 'ok'
 end }
 

@@ -60,7 +60,7 @@ local function readHold(text)
 end
 
 -- Writes one entry to the stream of ended exchanges, as one text: kind, account, number of the entry in its account, id,
--- charge, what an earlier entry of this id charged, balance after it, waived amount, bucket of the outcome, and the
+-- charge, what an earlier entry of this id charged, what was granted less what was charged after it, waived amount, bucket of the outcome, and the
 -- gateway's notes. A stream stores one text much faster than ten fields.
 local function record(stream, outcomes, kind, account, ordinal, id, charge, before, balance, waived, notes)
   redis.call('XADD', stream, '*', 'e', string.format('%s %s %.0f %s %.0f %.0f %.0f %.0f %s %s', kind, account, ordinal, id,

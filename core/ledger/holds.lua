@@ -222,7 +222,8 @@ operations['settle'] = { 7, 11, function(k, a)
   end
   -- An end without a hold and without an earlier end: the hold was lost with a failed store.
   local named = before and 'late' or (hold and kind or 'orphan')
-  record(KEYS[k + 3], KEYS[k + 4], named, ARGV[a + 2], ordinal, id, charge, before or 0, balance, waived, ARGV[a + 5])
+  record(KEYS[k + 3], KEYS[k + 4], named, ARGV[a + 2], ordinal, id, charge, before or 0, balance + reserved, waived,
+    ARGV[a + 5])
   return 'ok ' .. whole(balance)
 end }
 
@@ -258,7 +259,8 @@ operations['reap'] = { 6, 3, function(k, a)
   if quota then
     redis.call('EXPIRE', KEYS[k + 4], 7200)
   else
-    record(KEYS[k + 3], KEYS[k + 4], 'reaped', ARGV[a + 2], ordinal, id, floor, before, balance, 0, notes)
+    record(KEYS[k + 3], KEYS[k + 4], 'reaped', ARGV[a + 2], ordinal, id, floor, before, balance + reserved - held, 0,
+      notes)
   end
   return 'reaped'
 end }

@@ -15,7 +15,7 @@ import { StoreKeys } from './store-keys.ts'
  * @throws Error for the operator
  */
 export async function openRecords(
-  environment: Pick<Environment, 'log' | 'newId'>,
+  environment: Pick<Environment, 'log' | 'newId' | 'now'>,
   config: StoreConfig,
   store: Pick<Store, 'redis' | 'close'>,
   first: () => Promise<unknown> = () => Promise.resolve(),

@@ -1,6 +1,7 @@
 /** The entries of an account's history, and what they record. */
 import type { Conditions } from '../money/price.ts'
 import { inputTokens, type Usage } from '../money/usage.ts'
+import type { Booking } from './bookings.ts'
 
 /** The possible ends of an exchange. */
 export const STATUSES = ['ok', 'failed', 'client_gone', 'broken', 'budget', 'disabled'] as const
@@ -95,7 +96,12 @@ export interface HistoryEntry {
   readonly kind: EntryKind
   /** The whole charge in nano-credits. Negative for a refund. */
   readonly charge: bigint
+  /** What was granted less what was charged, after it. */
   readonly balance: bigint
+  /** Its latest booking, if it is recorded and has changed the balance. */
+  readonly booking?: Booking | undefined
+  /** Whether its ordinal is not in the order of its booking. */
+  readonly bookedLate?: boolean
   /** The bucket of its outcome in the store: an hour and a number, such as `497000.0`. */
   readonly bucket: string
   /** Nano-credits that an earlier attempt at the same request was already charged. */

@@ -75,6 +75,9 @@ const COLUMNS: readonly Column[] = [
   })),
   { name: 'duration_ms', type: 'INTEGER', write: ({ notes }) => whole(notes.durationMs) },
   { name: 'first_byte_ms', type: 'INTEGER', write: ({ notes }) => whole(notes.ttftMs) },
+  // The number is negative where ordinals are not in the order of bookings. A partial index finds these rows.
+  { name: 'booking', type: 'INTEGER', write: ({ entry }) => bookingOf(entry) },
+  { name: 'booked_ms', type: 'INTEGER', write: ({ entry }) => whole(entry.booking && entry.booking.at - entry.at) },
   { name: 'bucket_hour', type: 'INTEGER NOT NULL', write: ({ entry }) => bucketOf(entry)[0] },
   { name: 'bucket_part', type: 'INTEGER NOT NULL', write: ({ entry }) => bucketOf(entry)[1] },
   { name: 'kind', type: 'SMALLINT NOT NULL', write: ({ entry }) => KINDS.indexOf(entry.kind) },
@@ -96,7 +99,7 @@ export const ENTRY_COLUMNS = COLUMNS.map(({ name }) => name)
 export const HISTORY_VIEW = `CREATE VIEW history AS SELECT {TEXT_ID} AS id, {TIME} AS ended_at, e.ended, k.id AS key,
   k.name AS key_name, a.id AS account, ${NAMED.map(([name]) => `${name}_.name AS ${name}`).join(', ')}, e.stream, e.status, ${inWords('outcome', STATUSES)}, ${inWords('kind', KINDS)},
   ${TOKENS.map(([name]) => `COALESCE(e.${name}, 0) AS ${name}`).join(', ')}, ${inWords('usage_source', SOURCES)},
-  e.charge, e.cost, e.balance, e.duration_ms, e.first_byte_ms, e.address, e.ordinal, e.rest
+  e.charge, e.cost, e.balance, ABS(e.booking) AS booking, e.duration_ms, e.first_byte_ms, e.address, e.ordinal, e.rest
   FROM exchanges e JOIN accounts a ON a.no = e.account JOIN accounts k ON k.no = e.key
   ${NAMED.map(([name]) => `LEFT JOIN names ${name}_ ON ${name}_.no = e.${name}`).join(' ')}`
 
@@ -165,6 +168,8 @@ export function entryOf(row: Row, names: Pick<NameNumbers, 'nameOf'>): HistoryEn
     balance: bigintOf(row, 'balance'),
     bucket: `${Number(row['bucket_hour'])}.${Number(row['bucket_part'])}`,
     waived: BigInt(waived ?? 0),
+    ...(number('booking') !== undefined &&
+      bookedAs(number('booking') ?? 0, Number(row['ended']) + (number('booked_ms') ?? 0))),
     ...(againMs !== undefined && { againMs }),
     notes,
   }
@@ -198,6 +203,15 @@ function readRest(text: SqlValue | undefined): Rest {
 /** Returns the name of the upstream of the account that served a request. */
 function upstreamOf({ upstream }: Partial<Notes>): string | undefined {
   return upstream?.split('/', 1)[0]
+}
+
+function bookingOf({ booking, bookedLate }: EndedEntry): number | null {
+  if (!booking) return null
+  return bookedLate ? -booking.number : booking.number
+}
+
+function bookedAs(number: number, at: number): Pick<HistoryEntry, 'booking' | 'bookedLate'> {
+  return { booking: { number: Math.abs(number), at }, ...(number < 0 && { bookedLate: true }) }
 }
 
 function bucketOf({ bucket }: EndedEntry): readonly [number, number] {

@@ -7,6 +7,7 @@ import { boundOf } from './months.ts'
 import type { Names } from './names.ts'
 import { ENTRY_COLUMNS, entryOf } from './exchange-rows.ts'
 import { type Position, rowsWithIds } from './recorder.ts'
+import { type StatementPage, type StatementPlace, statementOf } from './statement.ts'
 
 /** Which entries of an account to read, newest first. */
 export interface HistoryRange {
@@ -175,6 +176,11 @@ export class History {
       const byModel = new Map(own.map(each => [String(each['name']), countOf(each)]))
       return { day: Number(row['day']), all: countOf(row), models: byModel }
     })
+  }
+
+  /** Returns a part of the statement of an account. */
+  statement(account: string, place: StatementPlace, count: number): Promise<StatementPage> {
+    return statementOf(this.#database, rows => this.#read(rows), account, place, count)
   }
 
   async #read(rows: readonly Row[]): Promise<HistoryEntry[]> {

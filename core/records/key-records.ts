@@ -131,8 +131,8 @@ export class KeyRecords {
       const notes = JSON.stringify({ reason: 'created' })
       await insertAll(
         sql,
-        'INSERT INTO grants (account, n, id, amount, at, notes)',
-        keys.map(({ id }, index) => [first + index, 1, `${id}-first`, grants, at, notes]),
+        'INSERT INTO grants (account, n, id, amount, at, notes, balance, booking)',
+        keys.map(({ id }, index) => [first + index, 1, `${id}-first`, grants, at, notes, grants, 1]),
         '',
       )
     })
@@ -233,7 +233,8 @@ export class KeyRecords {
   ): Promise<{ grant: Grant; added: boolean } | 'over' | 'under' | 'deleted' | undefined> {
     return this.#database.transaction(async sql => {
       const [row] = await sql.all(
-        `SELECT a.no, a.status, a.grants, a.granted - COALESCE(t.settled, 0) AS balance
+        `SELECT a.no, a.status, a.grants, a.granted - COALESCE(t.settled, 0) AS balance,
+         COALESCE(t.booked, 0) AS booked
          FROM accounts a LEFT JOIN totals t ON t.account = a.no WHERE a.id = ?`,
         [account],
       )
@@ -251,8 +252,8 @@ export class KeyRecords {
       if (amount < 0n && balance < 0n) return 'under'
       await also?.(sql)
       const n = Number(row['grants']) + 1
-      const values = [no, n, id, amount, at, JSON.stringify(notes)]
-      await sql.all('INSERT INTO grants (account, n, id, amount, at, notes) VALUES (?, ?, ?, ?, ?, ?)', values)
+      const values = [no, n, id, amount, at, JSON.stringify(notes), balance, n + Number(row['booked'])]
+      await insertAll(sql, 'INSERT INTO grants (account, n, id, amount, at, notes, balance, booking)', [values], '')
       await sql.all('UPDATE accounts SET grants = ?, granted = granted + ?, pending = 1, changed = ? WHERE no = ?', [
         n,
         amount,

@@ -8,6 +8,8 @@ import { EXCHANGE_COLUMNS, HISTORY_VIEW } from './exchange-rows.ts'
  * - An exchange's row is found by its id, which begins with its time. `ordinal` is the number of its latest entry in its
  *   account, and its place in the history. The view `history` shows names instead of their numbers: see exchange-rows.ts.
  * - `replaced` has the earlier ends of exchanges that were reaped and ended again.
+ * - `booking` numbers the statement of an account, which is read by bookings.ts; `balance` is what was granted less what
+ *   was charged after it. `booked` counts the bookings of entries; each grant is one as well.
  * - `pending` is 1 while the store may not know the latest record or grants of an account.
  * - `hint` has the beginning and the end of a secret. An account's `label` is the same, unless an operator has chosen one.
  * - `failures` has why requests failed. `alike` counts the requests that a row stands for: see request-sums.ts.
@@ -26,18 +28,21 @@ const STEPS: readonly (readonly string[])[] = [
     'CREATE INDEX accounts_changed ON accounts (changed)',
     'CREATE UNIQUE INDEX accounts_digest ON accounts (digest)',
     `CREATE TABLE grants (account INTEGER NOT NULL, n INTEGER NOT NULL, id TEXT NOT NULL, amount BIGINT NOT NULL,
-      at BIGINT NOT NULL, notes TEXT NOT NULL, PRIMARY KEY (account, n))`,
+      at BIGINT NOT NULL, notes TEXT NOT NULL, balance BIGINT NOT NULL, booking INTEGER NOT NULL,
+      PRIMARY KEY (account, n))`,
     'CREATE UNIQUE INDEX grants_id ON grants (account, id)',
     `CREATE TABLE totals (account INTEGER PRIMARY KEY, ordinal BIGINT NOT NULL, settled BIGINT NOT NULL,
       folded BIGINT NOT NULL, entries BIGINT NOT NULL, requests BIGINT NOT NULL, input BIGINT NOT NULL,
-      output BIGINT NOT NULL, quarantined BIGINT NOT NULL, changed BIGINT NOT NULL)`,
+      output BIGINT NOT NULL, quarantined BIGINT NOT NULL, changed BIGINT NOT NULL, booked BIGINT NOT NULL)`,
     'CREATE INDEX totals_changed ON totals (changed)',
     `CREATE TABLE exchanges (${EXCHANGE_COLUMNS}) {PARTITIONED}`,
     HISTORY_VIEW,
     'CREATE INDEX exchanges_account ON exchanges (account, ordinal)',
     `CREATE INDEX exchanges_reaped ON exchanges (account) WHERE kind = ${KINDS.indexOf('reaped')}`,
+    'CREATE INDEX exchanges_late ON exchanges (account, booking) WHERE booking < 0',
     `CREATE TABLE replaced (account INTEGER NOT NULL, ordinal BIGINT NOT NULL, id {ID} NOT NULL,
-      charge BIGINT NOT NULL, ended BIGINT NOT NULL, PRIMARY KEY (account, ordinal))`,
+      charge BIGINT NOT NULL, ended BIGINT NOT NULL, balance BIGINT NOT NULL, booking INTEGER, booked BIGINT,
+      PRIMARY KEY (account, ordinal))`,
     `CREATE TABLE day_accounts (day INTEGER NOT NULL, account INTEGER NOT NULL, {COUNTS}, PRIMARY KEY (day, account))`,
     `CREATE TABLE day_models (day INTEGER NOT NULL, model INTEGER NOT NULL, type INTEGER NOT NULL,
       upstream INTEGER NOT NULL, status INTEGER NOT NULL, code INTEGER NOT NULL, {COUNTS},

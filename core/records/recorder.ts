@@ -5,15 +5,17 @@
  */
 import { bytesOfId, timeOfId } from '../lib/ids.ts'
 import { lru } from '../lib/lru.ts'
+import { Books, type Booking } from './bookings.ts'
 import { type Database, insertAll, type Row, selectIn, type Sql, type SqlValue } from './database.ts'
-import { counted, counting, type EndedEntry, type HistoryEntry, lastEnd } from './entry.ts'
+import { counting, type EndedEntry, type HistoryEntry, lastEnd } from './entry.ts'
 import { generationToRecord } from './migrations.ts'
 import { insertAccounts } from './key-records.ts'
 import { Months } from './months.ts'
 import type { Names, NewNames } from './names.ts'
 import { ENTRY_COLUMNS, entryOf, namesIn, rowOf } from './exchange-rows.ts'
 import { DaySums } from './day-sums.ts'
-import { type RequestBatch, type RequestSum, RequestSums, writeFailures } from './request-sums.ts'
+import { writeTotals } from './totals.ts'
+import { type RequestBatch, RequestSums, writeFailures } from './request-sums.ts'
 import { watched, type Watcher, WatcherFailed } from './watcher.ts'
 
 /** A place in a shard's stream: the two parts of a stream id. */
@@ -22,22 +24,8 @@ export interface Position {
   readonly seq: number
 }
 
-/** What changes in the totals of an account. */
-interface Change {
-  ordinal: number
-  settled: bigint
-  entries: number
-  requests: number
-  input: number
-  output: number
-  quarantined: number
-  changed: number
-}
-
 /** Numbers of accounts that are kept in memory. */
 const NUMBERS_MAX = 100_000
-
-const COLUMNS = 'account, ordinal, settled, folded, entries, requests, input, output, quarantined, changed'
 
 const INSERT_ROWS = `INSERT INTO exchanges (${ENTRY_COLUMNS.join(', ')})`
 /** A later end replaces everything but the time of the first. */
@@ -71,10 +59,33 @@ export function rowsWithIds(sql: Sql, ids: readonly string[]): Promise<Row[]> {
   return selectIn(sql, `SELECT ${ENTRY_COLUMNS.join(', ')} FROM exchanges WHERE id`, [...new Set(ids)].map(bytesOfId))
 }
 
+/** The row of an end that a later one replaces. @param next the booking of the later one, if it has one */
+function replacedRow(account: number, entry: HistoryEntry, next: Booking | undefined): SqlValue[] {
+  const { ordinal, id, charge, balance } = entry
+  // Without a booking of its own, the later end keeps the one of this.
+  const booking = next && entry.booking
+  return [
+    account,
+    ordinal,
+    bytesOfId(id),
+    charge,
+    lastEnd(entry),
+    balance,
+    booking?.number ?? null,
+    booking?.at ?? null,
+  ]
+}
+
+/** Returns how an entry was booked, for its later end, whose ordinal is higher than its place in the statement. */
+function bookedAs({ booking, balance }: HistoryEntry): Partial<HistoryEntry> {
+  return { booking, balance, bookedLate: true }
+}
+
 /** Writes entries. */
 export class Recorder {
   readonly #database: Database
   readonly #names: Names
+  readonly #now: () => number
   /** Numbers of accounts. They change only if the database falls back. */
   readonly #numbers = lru<string, number>(NUMBERS_MAX)
   readonly #months: Months
@@ -83,9 +94,11 @@ export class Recorder {
   /** Called within the transaction that records exchanges. If it throws, they are recorded without it. */
   watcher: Watcher | undefined
 
-  constructor(database: Database, names: Names) {
+  /** @param now milliseconds since the epoch */
+  constructor(database: Database, names: Names, now: () => number) {
     this.#database = database
     this.#names = names
+    this.#now = now
     this.#months = new Months(database.dialect)
   }
 
@@ -135,28 +148,38 @@ export class Recorder {
       await this.#numberAccounts(sql, [...entries, ...sums], found)
       const before = await this.#known(sql, entries)
       const number = (account: string): number => found.get(account) ?? 0
+      const books = await Books.open(sql, new Set(entries.map(({ account }) => number(account))), this.#now())
       const last = new Map<string, EndedEntry>()
       const replaced: SqlValue[][] = []
       for (const entry of entries) {
         const known = last.get(entry.id) ?? before.get(entry.id)
         const counts = counting(entry, known)
         if (!counts) continue
+        const { booking, balance, isLate } = books.book(
+          number(entry.account),
+          entry.ordinal,
+          counts.charge - (known?.charge ?? 0n),
+        )
+        const booked = { ...counts, balance, booking, bookedLate: booking !== undefined && isLate }
         if (!known) {
-          last.set(entry.id, counts)
+          last.set(entry.id, booked)
           continue
         }
-        replaced.push([number(entry.account), known.ordinal, bytesOfId(known.id), known.charge, lastEnd(known)])
+        replaced.push(replacedRow(number(entry.account), known, booking))
         // The first end determines the time.
-        last.set(entry.id, { ...counts, at: known.at, againMs: Math.max(0, entry.at - known.at) })
+        const again = { ...booked, at: known.at, againMs: Math.max(0, entry.at - known.at) }
+        // An end that charges nothing more is booked already.
+        const isBooked = booking === undefined && known.booking !== undefined
+        last.set(entry.id, isBooked ? { ...again, ...bookedAs(known) } : again)
       }
       await this.#writeRows(sql, [...last.values()], number, names)
       await insertAll(
         sql,
-        'INSERT INTO replaced (account, ordinal, id, charge, ended)',
+        'INSERT INTO replaced (account, ordinal, id, charge, ended, balance, booking, booked)',
         replaced,
         'ON CONFLICT (account, ordinal) DO NOTHING',
       )
-      await this.#writeTotals(sql, entries, last, before, sums, number)
+      await writeTotals(sql, { entries, last, before, sums, books }, number)
       const days = new DaySums(names, number)
       for (const sum of sums) days.addRequests(sum)
       for (const [id, entry] of last) {
@@ -242,78 +265,5 @@ export class Recorder {
       entries.map(entry => rowOf(entry, number(entry.account), names)),
       REPLACE_ROWS,
     )
-  }
-
-  async #writeTotals(
-    sql: Sql,
-    entries: readonly EndedEntry[],
-    last: ReadonlyMap<string, EndedEntry>,
-    before: ReadonlyMap<string, HistoryEntry>,
-    sums: readonly RequestSum[],
-    number: (account: string) => number,
-  ): Promise<void> {
-    const changes = new Map<number, Change>()
-    const of = (account: string): Change => {
-      const no = number(account)
-      let change = changes.get(no)
-      if (!change)
-        changes.set(
-          no,
-          (change = {
-            ordinal: 0,
-            settled: 0n,
-            entries: 0,
-            requests: 0,
-            input: 0,
-            output: 0,
-            quarantined: 0,
-            changed: 0,
-          }),
-        )
-      return change
-    }
-    for (const { account, ordinal, at } of entries) {
-      const change = of(account)
-      change.ordinal = Math.max(change.ordinal, ordinal)
-      change.changed = Math.max(change.changed, at)
-    }
-    const add = (account: string, entry: HistoryEntry, sign: 1 | -1): void => {
-      const change = of(account)
-      const count = counted(entry)
-      change.settled += BigInt(sign) * entry.charge
-      change.entries += sign
-      change.input += sign * count.input
-      change.output += sign * count.output
-      change.quarantined += entry.notes.quarantined ? sign : 0
-    }
-    for (const [id, entry] of last) {
-      const old = before.get(id)
-      if (old) add(entry.account, old, -1)
-      add(entry.account, entry, 1)
-    }
-    for (const { account, requests } of sums) of(account).requests += requests
-    const rows = [...changes]
-      .sort(([a], [b]) => a - b)
-      .map(([no, c]) => [
-        no,
-        c.ordinal,
-        c.settled,
-        0,
-        c.entries,
-        c.requests,
-        c.input,
-        c.output,
-        c.quarantined,
-        c.changed,
-      ])
-    const sum = ['settled', 'entries', 'requests', 'input', 'output', 'quarantined']
-      .map(name => `${name} = totals.${name} + excluded.${name}`)
-      .join(', ')
-    const most = ['ordinal', 'changed']
-      .map(
-        name => `${name} = CASE WHEN excluded.${name} > totals.${name} THEN excluded.${name} ELSE totals.${name} END`,
-      )
-      .join(', ')
-    await insertAll(sql, `INSERT INTO totals (${COLUMNS})`, rows, `ON CONFLICT (account) DO UPDATE SET ${sum}, ${most}`)
   }
 }

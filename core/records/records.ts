@@ -56,21 +56,21 @@ export class Records {
    */
   static async open(
     config: StoreConfig,
-    { log, newId }: { readonly log: Log; readonly newId: () => string },
+    { log, newId, now }: { readonly log: Log; readonly newId: () => string; readonly now: () => number },
   ): Promise<Records> {
     const { records = '', recordsConnections: connections, recordsTimeoutMs: timeoutMs } = config
     const file = fileOf(config)
     const database =
       file === undefined ? await openPostgres(records, { connections, timeoutMs, log }) : await openSqlite(file)
     try {
-      return new Records(database, await migrate(database, newId), newId)
+      return new Records(database, await migrate(database, newId), newId, now)
     } catch (cause) {
       await database.close()
       throw cause
     }
   }
 
-  private constructor(opened: Database, id: string, newId: () => string) {
+  private constructor(opened: Database, id: string, newId: () => string, now: () => number) {
     this.lineage = new Lineage(opened, newId)
     const database = this.lineage.followed()
     this.database = database
@@ -78,7 +78,7 @@ export class Records {
     const names = new Names(database)
     this.keys = new KeyRecords(database)
     this.history = new History(database, names)
-    this.recorder = new Recorder(database, names)
+    this.recorder = new Recorder(database, names, now)
     this.failures = new Failures(database)
     this.audit = new AuditLog(database)
     this.tokens = new Tokens(database)

@@ -37,9 +37,12 @@ export function recoverKeys(
     const done: RecoveredKeys = { added: 0, changed: 0, grants: 0, granted: 0n }
     const ids = keys.map(({ id }) => id)
     const read = (): Promise<Map<string, Awaited<ReturnType<Sql['all']>>[number]>> =>
-      selectIn(sql, 'SELECT no, id, version, grants, granted FROM accounts WHERE id', ids).then(
-        rows => new Map(rows.map(row => [String(row['id']), row])),
-      )
+      selectIn(
+        sql,
+        `SELECT a.no, a.id, a.version, a.grants, a.granted, COALESCE(t.settled, 0) AS settled, COALESCE(t.booked, 0) AS booked
+         FROM accounts a LEFT JOIN totals t ON t.account = a.no WHERE a.id`,
+        ids,
+      ).then(rows => new Map(rows.map(row => [String(row['id']), row])))
     const known = await read()
     const missing = keys.filter(({ id }) => !known.has(id))
     await insertAccounts(
@@ -78,8 +81,17 @@ export function recoverKeys(
       const numbers = Array.from({ length: key.grants - before }, (_, index) => before + index + 1)
       await insertAll(
         sql,
-        'INSERT INTO grants (account, n, id, amount, at, notes)',
-        numbers.map((n, index) => [row['no'] ?? null, n, newId(), index === 0 ? amount : 0n, at, notes]),
+        'INSERT INTO grants (account, n, id, amount, at, notes, balance, booking)',
+        numbers.map((n, index) => [
+          row['no'] ?? null,
+          n,
+          newId(),
+          index === 0 ? amount : 0n,
+          at,
+          notes,
+          key.granted - bigintOf(row, 'settled'),
+          n + Number(row['booked']),
+        ]),
         '',
       )
       await sql.all('UPDATE accounts SET grants = ?, granted = ?, changed = ? WHERE no = ?', [

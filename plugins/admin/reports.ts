@@ -10,10 +10,12 @@ import {
   type ListPage,
   operator,
   pricedEntries,
+  STATEMENT_COLUMNS,
+  statementPage,
   StreamedReply,
 } from 'tollgate/plugin'
 import { type Call, keyOf, type Operation, operation } from './operation.ts'
-import { DAY, ENTRY, KEY_DAY, listOf, OVERVIEW, USAGE } from './schemas.ts'
+import { DAY, ENTRY, KEY_DAY, LINE, listOf, OVERVIEW, USAGE } from './schemas.ts'
 
 /** Most groups of a report, the highest charges first. */
 const GROUPS_MAX = 10_000
@@ -151,6 +153,20 @@ const keyHistory = operation({
   },
 })
 
+const keyStatement = operation({
+  method: 'GET',
+  path: '/keys/{id}/statement',
+  summary: 'List what was added to the balance of a key and taken from it, in the order of booking, newest first.',
+  scope: 'read',
+  query: { type: 'object', properties: {} },
+  reply: LINE,
+  columns: STATEMENT_COLUMNS,
+  async page(call, cursor, limit) {
+    const { id } = await keyOf(call)
+    return statementPage(call.office.ledger, id, cursor, limit)
+  },
+})
+
 /** Entries that are read to find those of a page. */
 const SCANNED_MAX = 5000
 const READ_AT_ONCE = 500
@@ -235,4 +251,12 @@ async function* liveEvents({ office, x, actor }: Call): AsyncGenerator<string> {
 }
 
 /** All of them. */
-export const REPORT_OPERATIONS: readonly Operation[] = [usage, keyUsage, keyHistory, history, overview, live]
+export const REPORT_OPERATIONS: readonly Operation[] = [
+  usage,
+  keyUsage,
+  keyHistory,
+  keyStatement,
+  history,
+  overview,
+  live,
+]

@@ -225,6 +225,22 @@ export const KEY_TYPE = shape('KeyType', {
   models: { type: 'array', items: MODEL },
 })
 
+/** A line of a statement. */
+export const LINE = shape('Line', {
+  number: COUNT,
+  type: { enum: ['grant', 'code', 'deduction', 'refund', 'charge', 'correction', 'opening'] },
+  begun_at: TIME,
+  booked_at: TIME,
+  amount: { type: 'number', description: 'Credits that it adds; negative for a charge.' },
+  amount_nano: TEXT,
+  balance_after: { type: 'number', description: 'What was granted less what was charged after it.' },
+  balance_after_nano: TEXT,
+  id: { type: ['string', 'null'], description: 'The id of the request or of the grant.' },
+  model: { type: ['string', 'null'] },
+  reason: { type: ['string', 'null'] },
+  corrects: { type: ['integer', 'null'], description: 'The number of the line that it corrects.' },
+})
+
 /** An entry of the history, as its customer sees it, with what only operators see. */
 export const ENTRY = {
   title: 'Entry',

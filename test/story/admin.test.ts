@@ -102,6 +102,7 @@ t.test('every reply is what the OpenAPI says, and every operation is called here
   })
   t.match((await checked('POST', `/entries/${request}/refund`, { reason: 'slow' })).json, { refunded: '0' }, 'once')
   t.match((await checked('GET', `/failures?key=${id}`)).json.data, [{ who: 'client', code: 'model_not_found' }])
+  t.match((await checked('GET', `/keys/${id}/statement`)).json.data, [{ type: 'refund' }])
   await checked('GET', '/usage?by=key')
   await checked('GET', '/overview')
   await checked('GET', '/key-types')

@@ -1,0 +1,182 @@
+/** Reads the statement of an account: its bookings, newest first. */
+import { idFromBytes, timeOfId } from '../lib/ids.ts'
+import type { Booking } from './bookings.ts'
+import { bigintOf, type Database, type Row, type SqlValue } from './database.ts'
+import type { HistoryEntry } from './entry.ts'
+import { ENTRY_COLUMNS } from './exchange-rows.ts'
+import type { Grant } from './key-records.ts'
+
+/** One line of a statement. Amounts are nano-credits. */
+export interface StatementLine {
+  readonly booking: Booking
+  /** When what is booked began, in milliseconds since the epoch. */
+  readonly begunAt: number
+  /** What it adds to the balance: negative for a charge. */
+  readonly amount: bigint
+  /** What was granted less what was charged after it. */
+  readonly balance: bigint
+  /** What is booked. An exchange whose end was replaced has no entry any more, only its id. */
+  readonly of:
+    | { readonly kind: 'grant'; readonly grant: Pick<Grant, 'id' | 'notes'> }
+    | { readonly kind: 'exchange'; readonly id: string; readonly entry: HistoryEntry | undefined }
+  /** The number of the line that it corrects: the same exchange ended before. */
+  readonly corrects: number | undefined
+}
+
+/** A part of a statement, newest first. */
+export interface StatementPage {
+  readonly lines: readonly StatementLine[]
+  /** Where the next part begins. Undefined if there is none. */
+  readonly next: StatementPlace | undefined
+  /** The sum of the bookings before the lines that are kept, at the end of the statement. */
+  readonly opening: { readonly number: number; readonly balance: bigint } | undefined
+}
+
+/** A place in a statement: only lines with smaller numbers, and exchanges with smaller ordinals, follow it. */
+export interface StatementPlace {
+  readonly number: number
+  readonly ordinal: number
+}
+
+/** The beginning: the newest line. */
+export const NEWEST: StatementPlace = { number: Number.MAX_SAFE_INTEGER, ordinal: Number.MAX_SAFE_INTEGER }
+
+const OF_ACCOUNT = 'account = (SELECT no FROM accounts WHERE id = ?)'
+const COLUMNS = ENTRY_COLUMNS.join(', ')
+
+/** An end of an exchange that a later one has replaced. */
+interface Replaced {
+  readonly id: string
+  readonly charge: bigint
+  readonly number: number | undefined
+  readonly row: Row
+}
+
+/**
+ * Returns a part of the statement of an account.
+ * @param entriesOf reads rows of exchanges
+ */
+export async function statementOf(
+  database: Database,
+  entriesOf: (rows: readonly Row[]) => Promise<HistoryEntry[]>,
+  account: string,
+  place: StatementPlace,
+  count: number,
+): Promise<StatementPage> {
+  const read = (text: string, ...values: readonly SqlValue[]): Promise<Row[]> =>
+    database.all(`${text} LIMIT ?`, [account, ...values, count + 1])
+  const [newest] = await database.all(
+    'SELECT a.grants + COALESCE(t.booked, 0) AS number FROM accounts a LEFT JOIN totals t ON t.account = a.no WHERE a.id = ?',
+    [account],
+  )
+  // What is booked while this reads is left out, so that no line is missing between others.
+  const below = Math.min(place.number, Number(newest?.['number'] ?? 0) + 1)
+  const [usual, late, grants] = await Promise.all([
+    read(
+      `SELECT ${COLUMNS} FROM exchanges WHERE ${OF_ACCOUNT} AND ordinal < ? AND booking > 0 AND booking < ? ORDER BY ordinal DESC`,
+      place.ordinal,
+      below,
+    ),
+    read(
+      `SELECT ${COLUMNS} FROM exchanges WHERE ${OF_ACCOUNT} AND booking < 0 AND booking > ? ORDER BY booking`,
+      -below,
+    ),
+    read(
+      `SELECT id, amount, at, notes, balance, booking FROM grants WHERE ${OF_ACCOUNT} AND booking < ? ORDER BY n DESC`,
+      below,
+    ),
+  ])
+  // There are few: one for each exchange whose gateway died, and that ended all the same. An exchange that is replaced
+  // meanwhile is in both.
+  const ends = await database.all(
+    `SELECT id, charge, balance, booking, booked FROM replaced WHERE ${OF_ACCOUNT} ORDER BY ordinal`,
+    [account],
+  )
+  const replaced = ends.map(replacedOf)
+  const lines = new Map<number, StatementLine>()
+  for (const line of [
+    ...(await entriesOf([...usual, ...late])).map(entry => exchangeLine(entry, replaced)),
+    ...replaced.flatMap(end => replacedLine(end, replaced)),
+    ...grants.map(grantLine),
+  ])
+    if (line.booking.number < below) lines.set(line.booking.number, line)
+  return pageOf(
+    [...lines.values()].sort((one, other) => other.booking.number - one.booking.number),
+    place,
+    count,
+  )
+}
+
+/** Returns the lines up to the first that is missing: those before it are folded into the opening. */
+function pageOf(all: readonly StatementLine[], place: StatementPlace, count: number): StatementPage {
+  const lines: StatementLine[] = []
+  let { ordinal } = place
+  for (const line of all) {
+    const before = lines.at(-1)?.booking.number
+    if (before !== undefined && line.booking.number !== before - 1) break
+    if (lines.length === count) return { lines, next: { number: before as number, ordinal }, opening: undefined }
+    lines.push(line)
+    if (line.of.kind === 'exchange' && line.of.entry?.bookedLate !== true)
+      ordinal = Math.min(ordinal, line.of.entry?.ordinal ?? ordinal)
+  }
+  const first = lines.at(-1)
+  const number = first ? first.booking.number - 1 : 0
+  const opening = first && number > 0 ? { number, balance: first.balance - first.amount } : undefined
+  return { lines, next: undefined, opening }
+}
+
+function replacedOf(row: Row): Replaced {
+  return {
+    id: idFromBytes(row['id'] as Uint8Array),
+    charge: bigintOf(row, 'charge'),
+    number: row['booking'] === null ? undefined : Number(row['booking']),
+    row,
+  }
+}
+
+/** Returns what an exchange was charged by its bookings before, and the number of the first of them. */
+function bookedBefore(ends: readonly Replaced[]): { charge: bigint; first: number | undefined } {
+  const booked = ends.filter(({ number }) => number !== undefined)
+  return { charge: booked.at(-1)?.charge ?? 0n, first: booked[0]?.number }
+}
+
+function exchangeLine(entry: HistoryEntry, replaced: readonly Replaced[]): StatementLine {
+  const { charge, first } = bookedBefore(replaced.filter(({ id }) => id === entry.id))
+  return {
+    booking: entry.booking as Booking,
+    begunAt: timeOfId(entry.id),
+    amount: charge - entry.charge,
+    balance: entry.balance,
+    of: { kind: 'exchange', id: entry.id, entry },
+    corrects: first,
+  }
+}
+
+function replacedLine(end: Replaced, replaced: readonly Replaced[]): StatementLine[] {
+  if (end.number === undefined) return []
+  const own = replaced.filter(({ id }) => id === end.id)
+  const { charge, first } = bookedBefore(own.slice(0, own.indexOf(end)))
+  return [
+    {
+      booking: { number: end.number, at: Number(end.row['booked']) },
+      begunAt: timeOfId(end.id),
+      amount: charge - end.charge,
+      balance: bigintOf(end.row, 'balance'),
+      of: { kind: 'exchange', id: end.id, entry: undefined },
+      corrects: first,
+    },
+  ]
+}
+
+function grantLine(row: Row): StatementLine {
+  const at = Number(row['at'])
+  const notes = JSON.parse(String(row['notes'])) as Grant['notes']
+  return {
+    booking: { number: Number(row['booking']), at },
+    begunAt: at,
+    amount: bigintOf(row, 'amount'),
+    balance: bigintOf(row, 'balance'),
+    of: { kind: 'grant', grant: { id: String(row['id']), notes } },
+    corrects: undefined,
+  }
+}
