@@ -8,6 +8,7 @@ import { type Count, DAY_MS, type HistoryEntry, type Summary, type ChargePart } 
 import type { Key } from '../ledger/keys.ts'
 import { ERRORS } from '../errors.ts'
 import { chargeParts } from '../ledger/entries.ts'
+import { productsOf } from '../money/products.ts'
 import { inputTokens } from '../money/usage.ts'
 import { formatCredits } from '../money/credits.ts'
 import type { PriceBook } from '../ledger/price-book.ts'
@@ -204,6 +205,13 @@ function shownPart({ usage, conditions = {}, model }: ChargePart, price: Price):
     tokens: Object.fromEntries(
       Object.entries(usage).flatMap(([name, count]) => (count > 0 ? [[snakeCase(name), count]] : [])),
     ),
+    products: productsOf({ usage, price, conditions }).map(({ name, count, rate, per, credits: exact }) => ({
+      name: snakeCase(name),
+      count,
+      price: formatCredits(rate),
+      per,
+      credits: exact,
+    })),
     ...(factors.length > 0 && { factors: Object.fromEntries(factors) }),
     ...(fees.length > 0 && { calls: Object.fromEntries(fees) }),
   }

@@ -223,7 +223,7 @@ function costOfTokens(usage: Usage, price: Price): bigint {
 }
 
 /** Returns a rate. Media without a rate of their own cost what text costs. */
-function rateOf(rates: Rates, name: (typeof RATE_NAMES)[number]): bigint {
+export function rateOf(rates: Rates, name: (typeof RATE_NAMES)[number]): bigint {
   return rates[name] ?? (name === 'audioInput' ? rates.input : rates.output)
 }
 
