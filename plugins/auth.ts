@@ -49,7 +49,9 @@ export default definePlugin({
       if (counts) return undefined
       const least = leastOf(type)
       // A retry may get the reply that exhausted the key. Whether it does is known only after its body has been read.
-      return key.balance < least && !attempts.mayJoin(key.id, x) ? exhausted(key.balance, least) : undefined
+      return key.balance < least && !attempts.mayJoin(key.id, x)
+        ? exhausted(key.balance, least, config.contact)
+        : undefined
     }
 
     function admit(x: Exchange, secret: string, key: Key | undefined): Given<'key' | 'secret'> {
@@ -75,9 +77,9 @@ export default definePlugin({
   },
 })
 
-function exhausted(balance: bigint, least: bigint): GatewayError {
+function exhausted(balance: bigint, least: bigint, contact: string): GatewayError {
   const [has, needs] = [formatCredits(balance), formatCredits(least)]
   return new GatewayError('allocation_exhausted', {
-    message: `This key has ${has} credits left, but the smallest request needs ${needs}.`,
+    message: `This key has ${has} credits left, but the smallest request needs ${needs}. For more, ask ${contact}.`,
   })
 }

@@ -27,7 +27,7 @@ interface ListedModel {
 /** The creation time of all models. Clients expect a stable one. */
 const CREATED = 1_767_225_600
 
-/** Lists the models: all of them, or those of a valid key. A wrong key is ignored, since the list is public. */
+/** Lists the models: all of public key types, or those of a valid key. A wrong key is ignored, since the list is public. */
 export default definePlugin({
   name: 'models',
   summary: 'Answers GET /v1/models and GET /v1/models/{id}. A valid key sees only its own models.',
@@ -45,7 +45,10 @@ export default definePlugin({
     },
   },
   setup({ prices }, { config, keys }) {
-    const all = listed(config.keyTypes.values(), prices)
+    const all = listed(
+      [...config.keyTypes.values()].filter(({ isPublic }) => isPublic),
+      prices,
+    )
     const byType = new Map([...config.keyTypes.values()].map(type => [type.name, listed([type], prices)]))
     const modelsFor = async (x: Exchange): Promise<ReadonlyMap<string, ListedModel>> => {
       const secret = presented(x.headers)

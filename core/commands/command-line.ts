@@ -21,6 +21,7 @@ import {
 import { setStatus } from './key-status.ts'
 import { testNotices } from './notices.ts'
 import { runRebuild } from './rebuild.ts'
+import { listFailures, listRunningOut, showStatement } from './reports.ts'
 import { DEFAULT_FILE, configured, UsageError } from './shared.ts'
 import { createToken, listTokens, revokeToken, type TokenOptions } from './tokens.ts'
 import { changeAccount, listAccounts, testAccount } from './upstreams.ts'
@@ -135,6 +136,14 @@ function programOf(environment: Environment, quiet: Environment): Command {
     .option('--json', 'print JSON')
     .action((options: UsageOptions) => onConfig(config => showUsage(quiet, config, options)))
   program
+    .command('failures')
+    .description('print why requests failed, newest first')
+    .option('--key <id>', 'only of this key')
+    .option('--code <code>', 'only with this code of an error, such as upstream_failed')
+    .option('--limit <number>', 'print at most so many', '50')
+    .option(...JSON_OPTION)
+    .action(options => onConfig(config => listFailures(quiet, config, options)))
+  program
     .command('why <request>')
     .description('print what happened to one request, and why')
     .option(...JSON_OPTION)
@@ -183,6 +192,21 @@ function programOf(environment: Environment, quiet: Environment): Command {
     .option('--cursor <number>', 'continue after this entry')
     .option(...JSON_OPTION)
     .action((id: string, options: HistoryOptions) => onConfig(config => showHistory(quiet, config, id, options)))
+  keys
+    .command('statement <id>')
+    .description('print what changed the balance of a key, newest first')
+    .option('--limit <number>', 'print at most so many lines', '50')
+    .option('--cursor <cursor>', 'continue after an earlier page')
+    .option('--csv', 'print comma-separated values')
+    .option(...JSON_OPTION)
+    .action((id: string, options) => onConfig(config => showStatement(quiet, config, id, options)))
+  keys
+    .command('running-out')
+    .description('print the keys that are used up soon, at their mean use of the last seven days')
+    .option('--days <number>', 'used up within so many days', '7')
+    .option('--limit <number>', 'print at most so many', '50')
+    .option(...JSON_OPTION)
+    .action(options => onConfig(config => listRunningOut(quiet, config, options)))
   keys
     .command('topup <id> <credits>')
     .description("add to a key's allocation")

@@ -165,6 +165,8 @@ export interface KeyType {
   readonly formats: readonly Format[]
   readonly default: ModelEntry
   readonly fillDefault: boolean
+  /** Whether everybody may see it: on the customers' page, in prices, and on the page of the status. */
+  readonly isPublic: boolean
   /** Maximum concurrent requests of one key. */
   readonly concurrency: number
   /** How long a request above `concurrency` waits for others of its key to end, in milliseconds. */
@@ -293,6 +295,8 @@ export interface Config {
   /** Absolute paths of the files that it reads values from. */
   readonly secretFiles: readonly string[]
   readonly listen: { readonly host: string; readonly port: number }
+  /** Whom customers ask: a name, an e-mail address, or an https:// address. */
+  readonly contact: string
   /** Number of processes that share the port. */
   readonly workers: number
   /** The lowest level that is logged. */

@@ -134,6 +134,12 @@ export const KEY_TYPE = {
       default: false,
       description: 'Whether a request without a model gets the default one.',
     },
+    public: {
+      type: 'boolean',
+      default: true,
+      description:
+        "Whether everybody may see it on the customers' page, in the list of models and prices, and on the page of the status.",
+    },
     concurrency: {
       type: 'integer',
       minimum: 1,

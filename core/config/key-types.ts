@@ -59,6 +59,7 @@ export class KeyTypeReader {
       formats: formatsNamed(raw.formats),
       default: standard as ModelEntry,
       fillDefault: raw.fillDefault,
+      isPublic: raw.public,
       concurrency: raw.concurrency,
       concurrencyWaitMs: duration(raw.concurrencyWait),
       // Invalid ranges have already been reported.

@@ -56,6 +56,7 @@ export class Resolver {
       digest: '',
       secretFiles: [],
       listen: raw.listen,
+      contact: raw.contact,
       workers: raw.workers,
       log: raw.log,
       store: {

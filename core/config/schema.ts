@@ -3,6 +3,7 @@
  * schemas.
  */
 import type { FromSchema } from 'json-schema-to-ts'
+import { PLAIN_TEXT } from '../lib/printable.ts'
 import { PRICE_ENTRY } from './price-schema.ts'
 import { AGE, DURATION, PAUSE, SIZE, SIZE_OR_AUTO } from './units.ts'
 import { RANGE, section } from './section-schema.ts'
@@ -38,6 +39,16 @@ export const SCHEMA = {
         description: 'Port to listen on; 0 takes a free one.',
       },
     }),
+    contact: {
+      type: 'string',
+      minLength: 1,
+      maxLength: 300,
+      pattern: PLAIN_TEXT,
+      default: 'your reseller',
+      expected: 'a name, an e-mail address or an https:// address',
+      description:
+        'Whom customers ask: a name, an e-mail address, or an https:// address. The page and errors name it.',
+    },
     workers: {
       type: 'integer',
       minimum: 1,

@@ -2,7 +2,7 @@
  * Balances, policies and histories in the shapes that customers' tools read: numbers for display, with exact strings
  * beside them.
  */
-import type { Config, KeyType } from '../config/config.ts'
+import type { Config, KeyType, ModelEntry } from '../config/config.ts'
 import type { Ledger } from '../ledger/ledger.ts'
 import { type Count, DAY_MS, type HistoryEntry, type Summary, type ChargePart } from '../records/entry.ts'
 import type { Key } from '../ledger/keys.ts'
@@ -13,7 +13,7 @@ import { inputTokens } from '../money/usage.ts'
 import { formatCredits } from '../money/credits.ts'
 import type { PriceBook } from '../ledger/price-book.ts'
 import { type PriceText, priceText, ratesText } from '../money/price-text.ts'
-import { type CallName, type ConditionName, type Price, ratesAt } from '../money/price.ts'
+import { type CallName, type ConditionName, leastCharge, type Price, ratesAt } from '../money/price.ts'
 
 /** Forbids every cache to store a look-up. */
 export const PRIVATE = { 'cache-control': 'no-store' } as const
@@ -136,8 +136,11 @@ export function policyOf(config: Config, type: KeyType): Record<string, unknown>
     aliases: Object.fromEntries(
       models.filter(({ aliasOf }) => aliasOf !== undefined).map(({ id, aliasOf }) => [id, aliasOf]),
     ),
-    prices: models.map(({ id, price }) => ({
+    background_model: cheapestOf(models).id,
+    smallest_request: credits(leastCharge(models.map(({ price }) => price))),
+    prices: models.map(({ id, context, price }) => ({
       model: id,
+      context: context ?? null,
       unit: 'credits per million tokens',
       version: price.version,
       input: formatCredits(price.input),
@@ -151,6 +154,15 @@ export function policyOf(config: Config, type: KeyType): Record<string, unknown>
     rate_limits: [{ window: 'concurrent', limit: type.concurrency }],
     max_request_bytes: config.limits.bodyBytes,
   }
+}
+
+/** Returns the model for work in the background, such as titles: the cheapest one. */
+function cheapestOf(models: readonly ModelEntry[]): ModelEntry {
+  return models.reduce((least, each) => (rateOf(each) < rateOf(least) ? each : least))
+}
+
+function rateOf({ price }: ModelEntry): bigint {
+  return price.input + price.output
 }
 
 /** Returns the parts of a price other than its rates for token classes. */

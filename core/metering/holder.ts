@@ -20,7 +20,7 @@ interface Host {
   readonly keys: Keys
   readonly meter: Pick<MeterState, 'lines'>
   readonly now: () => number
-  readonly config: { readonly limits: { readonly stageMs: number } }
+  readonly config: { readonly contact: string; readonly limits: { readonly stageMs: number } }
 }
 
 /**
@@ -67,7 +67,7 @@ export class Holder {
       () => this.#holdAtOnce(own, x, secret),
       waitedMs => this.#holdInTurn({ ...own, waitedMs }, x, secret),
     )
-    if (answer.kind !== 'held') throw refusal(answer, own)
+    if (answer.kind !== 'held') throw refusal(answer, own, config.contact)
     let { quotas } = answer
     try {
       let resetsAt = Infinity
@@ -243,13 +243,13 @@ function usedUp(resetsAt: number, ofShare: boolean, now: number): GatewayError {
 }
 
 /** The error for a hold that the key's account refuses. */
-function refusal(answer: HoldAnswer, request: HoldRequest): GatewayError {
+function refusal(answer: HoldAnswer, request: HoldRequest, contact: string): GatewayError {
   switch (answer.kind) {
     case 'insufficient': {
       const [has, needs] = [formatCredits(answer.balance), formatCredits(request.least)]
       const quieter = request.notes.stream ? '' : ' A lower output limit, or a stream, needs less.'
       return new GatewayError('allocation_exhausted', {
-        message: `This key has ${has} credits left, but this request may need ${needs}.${quieter}`,
+        message: `This key has ${has} credits left, but this request may need ${needs}.${quieter} For more, ask ${contact}.`,
       })
     }
     case 'busy':

@@ -3,7 +3,6 @@ import type { Config } from '../config/config.ts'
 import type { Ledger } from '../ledger/ledger.ts'
 import { stored } from '../ledger/scripts.ts'
 import { isoTime } from '../metering/account-views.ts'
-import { formatCredits } from '../money/credits.ts'
 import type { Pool } from '../pool/pool.ts'
 import type { PoolSharing } from '../pool/sharing.ts'
 import { COUNTERS, type DayCount, noCount } from '../records/day-sums.ts'
@@ -12,7 +11,7 @@ import { usageBy } from '../records/usage.ts'
 import { accountsView, type AccountView } from './accounts-view.ts'
 import { countsView } from './usage-view.ts'
 
-type Counts = ReturnType<typeof countsView> & { readonly margin: string }
+type Counts = ReturnType<typeof countsView>
 
 /** What happens at the moment. Amounts are exact decimals. */
 export interface Overview {
@@ -86,8 +85,8 @@ export class OverviewFeed {
     this.#samples.push({ at: now, sums })
     return {
       at: isoTime(now),
-      today: shown(sums),
-      minute: first && shown(difference(sums, first.sums)),
+      today: countsView(sums),
+      minute: first && countsView(difference(sums, first.sums)),
       running: ledger.live,
       waiting: ledger.waiting,
       backlog_bytes: ledger.background.state.backlogBytes,
@@ -95,10 +94,6 @@ export class OverviewFeed {
       accounts,
     }
   }
-}
-
-function shown(sums: DayCount): Counts {
-  return { ...countsView(sums), margin: formatCredits(sums.counts.charge - sums.counts.cost) }
 }
 
 function difference(now: DayCount, before: DayCount): DayCount {

@@ -13,6 +13,7 @@ export function countsView({ counts, durations, firstBytes }: DayCount) {
     }),
     credits: formatCredits(charge),
     cost: formatCredits(cost),
+    margin: formatCredits(charge - cost),
     ms_p50: percentile(durations, 0.5) ?? null,
     ms_p95: percentile(durations, 0.95) ?? null,
     first_byte_ms_p50: percentile(firstBytes, 0.5) ?? null,

@@ -98,6 +98,7 @@ export default definePlugin({
       access,
       codes: new operator.CodeBook(ledger, keys, now),
       overview: new operator.OverviewFeed({ config, ledger, pool, sharing, now }),
+      trend: new operator.Trend(ledger, host.meter, now),
       openapi: () => document,
       ended: ended.signal,
     }

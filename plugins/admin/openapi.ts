@@ -1,5 +1,6 @@
 /** The OpenAPI of the operations. */
-import { ENTRY, ERROR, listOf, SESSION } from './schemas.ts'
+import { ENTRY } from './report-schemas.ts'
+import { ERROR, listOf, SESSION } from './schemas.ts'
 import type { Operation } from './operation.ts'
 
 interface Node {

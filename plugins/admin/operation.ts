@@ -19,6 +19,7 @@ export interface Office extends Host {
   readonly access: Access
   readonly codes: operator.CodeBook
   readonly overview: operator.OverviewFeed
+  readonly trend: operator.Trend
   /** Aborts when a newer configuration is in force, or the gateway stops. */
   readonly ended: AbortSignal
   /** The OpenAPI of the operations. */

@@ -15,7 +15,8 @@ import {
   StreamedReply,
 } from 'tollgate/plugin'
 import { type Call, keyOf, type Operation, operation } from './operation.ts'
-import { DAY, ENTRY, KEY_DAY, LINE, listOf, OVERVIEW, USAGE } from './schemas.ts'
+import { ENTRY, KEY_DAY, LINE, OVERVIEW, TREND, USAGE } from './report-schemas.ts'
+import { DAY, listOf } from './schemas.ts'
 
 /** Most groups of a report, the highest charges first. */
 const GROUPS_MAX = 10_000
@@ -91,6 +92,7 @@ const HISTORY_QUERY = {
 const COLUMNS = [
   'id',
   'key',
+  'key_name',
   'created_at',
   'type',
   'endpoint',
@@ -113,13 +115,17 @@ const COLUMNS = [
 
 /** Returns entries with what only operators see. */
 async function shownEntries(call: Call, entries: readonly HistoryEntry[], keyId: (entry: HistoryEntry) => string) {
-  const priced = await pricedEntries(call.office.ledger, `admin ${call.actor.token.id}`, entries)
+  const { ledger } = call.office
+  const priced = await pricedEntries(ledger, `admin ${call.actor.token.id}`, entries)
+  const keys = await operator.stored(ledger.records.keys.withIds([...new Set(entries.map(keyId))]))
+  const names = new Map(keys.map(({ id, name, hint }) => [id, name || hint]))
   return priced.map((row, index) => {
     const entry = entries[index] as HistoryEntry
     const { upstream, address, cost, attempts = [], unread = [] } = entry.notes
     return {
       ...row,
       key: keyId(entry),
+      key_name: names.get(keyId(entry)) ?? '',
       upstream: upstream ?? null,
       address: address ?? null,
       operator_cost_nano: cost ?? null,
@@ -220,6 +226,15 @@ const overview = operation({
   run: call => call.office.overview.read(),
 })
 
+const trend = operation({
+  method: 'GET',
+  path: '/overview/trend',
+  summary: 'Show the last thirty days, the last hour, and the keys that are used up within a week.',
+  scope: 'read',
+  reply: TREND,
+  run: call => call.office.trend.latest(),
+})
+
 const live = operation({
   method: 'GET',
   path: '/overview/stream',
@@ -258,5 +273,6 @@ export const REPORT_OPERATIONS: readonly Operation[] = [
   keyStatement,
   history,
   overview,
+  trend,
   live,
 ]

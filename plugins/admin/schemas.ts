@@ -9,7 +9,8 @@ export const AMOUNT = { type: 'string', description: 'Credits, as an exact decim
 export const TIME = { type: ['string', 'null'], description: 'ISO 8601.' } as const
 /** A count. */
 export const COUNT = { type: 'integer', minimum: 0 } as const
-const MS = { type: ['number', 'null'], description: 'Milliseconds.' } as const
+/** A duration. */
+export const MS = { type: ['number', 'null'], description: 'Milliseconds.' } as const
 
 /** A shape whose members are all there. */
 export function shape<const P extends Readonly<Record<string, object>>>(title: string, properties: P) {
@@ -142,38 +143,6 @@ export const SESSION = shape('Session', {
   expires_at: TIME,
 })
 
-const SUMS = {
-  requests: COUNT,
-  billed: COUNT,
-  errors: { ...COUNT, description: 'Requests that the gateway, an account or a provider failed at.' },
-  refused: { ...COUNT, description: 'Requests that were refused because of their client or their key.' },
-  input: COUNT,
-  cache_read: COUNT,
-  cache_write: COUNT,
-  output: COUNT,
-  reasoning: COUNT,
-  credits: AMOUNT,
-  cost: { type: 'string', description: 'What the requests cost the operator, as an exact decimal.' },
-  ms_p50: MS,
-  ms_p95: MS,
-  first_byte_ms_p50: MS,
-  first_byte_ms_p95: MS,
-} as const
-
-/** The usage of one group. */
-export const USAGE = {
-  ...shape('Usage', { group: TEXT, ...SUMS }),
-  properties: { group: TEXT, name: { type: 'string', description: "The operator's name of a key." }, ...SUMS },
-} as const
-
-const MODEL_SUMS = { requests: COUNT, input: COUNT, output: COUNT, credits: AMOUNT } as const
-/** The usage of one key on one day. */
-export const KEY_DAY = shape('KeyDay', {
-  day: DAY,
-  ...MODEL_SUMS,
-  models: { type: 'array', items: shape('ModelUsage', { model: TEXT, ...MODEL_SUMS }) },
-})
-
 const QUOTA = shape('Quota', { window: TEXT, unit: TEXT, credits: AMOUNT, used: AMOUNT, resets_at: TIME })
 /** An account of an upstream. */
 export const ACCOUNT = shape('Account', {
@@ -188,22 +157,6 @@ export const ACCOUNT = shape('Account', {
   last_failure: { type: ['string', 'null'] },
   last_failure_at: TIME,
 })
-
-const LIVE = shape('Sums', { ...SUMS, margin: AMOUNT })
-const OVERVIEW_MEMBERS = {
-  at: TIME,
-  today: LIVE,
-  running: COUNT,
-  waiting: COUNT,
-  backlog_bytes: COUNT,
-  drifted: COUNT,
-  accounts: { type: 'array', items: ACCOUNT },
-} as const
-/** What happens at the moment. */
-export const OVERVIEW = {
-  ...shape('Overview', OVERVIEW_MEMBERS),
-  properties: { ...OVERVIEW_MEMBERS, minute: LIVE },
-} as const
 
 /** A model of a key type, with the rates of its price. */
 const MODEL = shape('Model', {
@@ -224,59 +177,6 @@ export const KEY_TYPE = shape('KeyType', {
   upstreams: { type: 'array', items: TEXT },
   models: { type: 'array', items: MODEL },
 })
-
-/** A line of a statement. */
-export const LINE = shape('Line', {
-  number: COUNT,
-  type: { enum: ['grant', 'code', 'deduction', 'refund', 'charge', 'correction', 'opening'] },
-  begun_at: TIME,
-  booked_at: TIME,
-  amount: { type: 'number', description: 'Credits that it adds; negative for a charge.' },
-  amount_nano: TEXT,
-  balance_after: { type: 'number', description: 'What was granted less what was charged after it.' },
-  balance_after_nano: TEXT,
-  id: { type: ['string', 'null'], description: 'The id of the request or of the grant.' },
-  model: { type: ['string', 'null'] },
-  reason: { type: ['string', 'null'] },
-  corrects: { type: ['integer', 'null'], description: 'The number of the line that it corrects.' },
-})
-
-/** An entry of the history, as its customer sees it, with what only operators see. */
-export const ENTRY = {
-  title: 'Entry',
-  type: 'object',
-  required: [
-    'id',
-    'key',
-    'created_at',
-    'type',
-    'cost_nano',
-    'upstream',
-    'address',
-    'operator_cost_nano',
-    'attempts',
-    'unread',
-  ],
-  properties: {
-    id: TEXT,
-    key: { type: 'string', description: 'The id of the key.' },
-    created_at: TIME,
-    type: TEXT,
-    endpoint: { type: ['string', 'null'] },
-    model: { type: ['string', 'null'] },
-    status: { type: ['string', 'null'] },
-    cost_nano: { type: 'string', description: 'The charge in nano-credits.' },
-    upstream: { type: ['string', 'null'], description: 'The account of the upstream.' },
-    address: { type: ['string', 'null'], description: "The client's address." },
-    operator_cost_nano: { type: ['string', 'null'] },
-    attempts: { type: 'array', items: { type: 'object' } },
-    unread: {
-      type: 'array',
-      items: TEXT,
-      description: 'Paths in the reported usage that were not understood, or that do not add up.',
-    },
-  },
-} as const
 
 /** How an account answered a test. */
 export const PROBED = shape('Probed', {

@@ -27,12 +27,6 @@ export default definePlugin({
     additionalProperties: false,
     properties: {
       title: { type: 'string', maxLength: 60, default: 'Tollgate', description: 'Name at the top of the page.' },
-      contact: {
-        type: 'string',
-        maxLength: 300,
-        default: 'your reseller',
-        description: 'Whom customers ask: a name, an e-mail address, or an https:// address.',
-      },
       baseUrl: {
         type: 'string',
         pattern: String.raw`^(?:https?://[^\s?#]+)?$`,
@@ -47,13 +41,16 @@ export default definePlugin({
       },
     },
   },
-  setup({ title, contact, baseUrl, prices }, { config, keys, now }) {
+  setup({ title, baseUrl, prices }, { config, keys, now }) {
     const asked = new PerMinute(now)
     const page = new WebPage(new URL('./page/', import.meta.url), '/page')
-    const tables = [...config.keyTypes.values()].map(type => {
-      const { key_type: name, models, aliases, prices: rates } = policyOf(config, type)
-      return { key_type: name, models, aliases, prices: rates }
-    })
+    const tables = [...config.keyTypes.values()]
+      .filter(({ isPublic }) => isPublic)
+      .map(type => {
+        const { key_type: name, models, aliases, prices: rates } = policyOf(config, type)
+        return { key_type: name, models, aliases, prices: rates }
+      })
+    const { contact } = config
     const settings = { title, contact, base_url: baseUrl.replace(/\/$/, ''), ...(prices && { key_types: tables }) }
 
     /** Tells the holder of a secret what its key is. A stranger cannot guess a secret. */

@@ -42,7 +42,8 @@ export default definePlugin({
   setup({ title, cacheSeconds }, { config, ledger, log, now, pool }) {
     const traffic = new Traffic(ledger.scripts, now)
     const page = new WebPage(new URL('./page/', import.meta.url), '/status/page')
-    const models = new Map([...config.keyTypes.values()].flatMap(type => [...type.models.values()].map(m => [m.id, m])))
+    const keyTypes = [...config.keyTypes.values()].filter(({ isPublic }) => isPublic)
+    const models = new Map(keyTypes.flatMap(type => [...type.models.values()].map(m => [m.id, m])))
     let latest: { readonly at: number; readonly answer: Promise<object> } | undefined
 
     async function read(): Promise<object> {
@@ -52,7 +53,7 @@ export default definePlugin({
         const isServed = pool.waitMs(model.upstreams, model.sends) === 0
         return { model: model.id, state: stateOf(isServed, recent), hours: hours.map(shareOf) }
       })
-      const types = [...config.keyTypes.values()].map(type => ({ key_type: type.name, models: idsOf(type) }))
+      const types = keyTypes.map(type => ({ key_type: type.name, models: idsOf(type) }))
       return { object: 'status', title, at: new Date(now()).toISOString(), models: rows, key_types: types }
     }
 

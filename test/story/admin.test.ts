@@ -105,6 +105,7 @@ t.test('every reply is what the OpenAPI says, and every operation is called here
   t.match((await checked('GET', `/keys/${id}/statement`)).json.data, [{ type: 'refund' }])
   await checked('GET', '/usage?by=key')
   await checked('GET', '/overview')
+  t.match((await checked('GET', '/overview/trend')).json, { days: [{ requests: 2 }], running_out: [], unread: [] })
   await checked('GET', '/key-types')
   await checked('GET', '/config')
   const codes = await checked('POST', '/codes', { kind: 'key', type: 'famC', credits: '3', key_days: 30, count: 2 })

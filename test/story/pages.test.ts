@@ -306,7 +306,7 @@ t.test('a late answer about an old key does not touch the new one', async t => {
 })
 
 t.test('an expired, a used up, a disabled and an unknown key each say what to do', async t => {
-  const office = await operate(t, {}, { edit: file => file.stage('key-page', { contact: 'help@reseller.example' }) })
+  const office = await operate(t, {}, { edit: file => file.set('contact', 'help@reseller.example') })
   const { gateway } = office
   const expired = await gateway.gateway.keys.create({
     type: 'famC',

@@ -3,6 +3,7 @@ import { read, send } from './api.js'
 import { button, field, fill, h, icon, select } from './dom.js'
 import { openDialog } from './dialog.js'
 import { amount, number, time } from './format.js'
+import { chargeTable } from './charge.js'
 import { save } from './give.js'
 import { took } from './overview.js'
 
@@ -165,12 +166,34 @@ function row(entry) {
   )
 }
 
+/** What a customer is told of a request that failed, by the code of its error. */
+const FAILED = {
+  upstream_failed: 'The provider failed.',
+  upstream_timeout: 'The provider did not answer in time.',
+  overloaded: 'The provider is overloaded.',
+  upstream_rejected: 'The provider rejected the request.',
+  unavailable: 'The gateway could not serve it.',
+  internal: 'The gateway failed.',
+}
+
+/** @param {any} entry */
+function outcome({ status, http_status: httpStatus, error_code: code, cost, type }) {
+  if (type === 'credit' || status === 'ok') return undefined
+  const words = FAILED[code] ?? (status === 'broken' ? 'The reply broke off.' : undefined)
+  const charge =
+    cost === 0 ? 'You were not charged.' : `You were charged ${amount(cost, 9)} credits for what you received.`
+  return (
+    words &&
+    h('p', {}, `${words} ${charge}`, httpStatus ? h('span', { class: 'muted' }, ` (status ${httpStatus})`) : '')
+  )
+}
+
 /** Shows how a charge came about. */
 function details(entry) {
   const { body } = openDialog('Request', { wide: true })
   const facts = [
     ['Request id', entry.request_id],
-    ['Time', `${entry.created_at} (UTC)`],
+    ['Time', `${time(entry.created_at)} UTC`],
     ['Endpoint', entry.endpoint],
     [
       'Model',
@@ -180,16 +203,14 @@ function details(entry) {
       'Result',
       [entry.status, entry.http_status && `status ${entry.http_status}`, entry.error_code].filter(Boolean).join(', '),
     ],
-    ['Charge', `${amount(entry.cost, 9)} credits`],
+    ['Time taken', took(entry)],
     ['Counted by', entry.usage_source === 'estimated' ? 'an estimate of the gateway' : 'the provider'],
     ['Left after it', `${amount(entry.balance_after, 9)} credits`],
     ['Refund', entry.credit_reason],
   ].filter(([, value]) => value)
-  const parts = (entry.unit_prices ?? []).flatMap(price =>
-    Object.entries(price.tokens ?? {}).map(([name, count]) => [name.replaceAll('_', ' '), count, price[name] ?? '']),
-  )
   fill(
     body,
+    outcome(entry),
     h(
       'dl',
       { class: 'stack' },
@@ -197,39 +218,6 @@ function details(entry) {
         h('div', { class: 'row apart' }, h('dt', { class: 'muted' }, name), h('dd', { class: 'break' }, value)),
       ),
     ),
-    parts.length > 0 &&
-      h(
-        'div',
-        { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': 'How the charge came about' },
-        h(
-          'table',
-          {},
-          h('caption', {}, 'How the charge came about'),
-          h(
-            'thead',
-            {},
-            h(
-              'tr',
-              {},
-              h('th', { scope: 'col' }, 'Tokens'),
-              h('th', { scope: 'col', class: 'num' }, 'Count'),
-              h('th', { scope: 'col', class: 'num' }, 'Credits per million'),
-            ),
-          ),
-          h(
-            'tbody',
-            {},
-            parts.map(([name, count, rate]) =>
-              h(
-                'tr',
-                {},
-                h('th', { scope: 'row' }, name),
-                h('td', { class: 'num' }, number(count)),
-                h('td', { class: 'num' }, amount(rate, 6)),
-              ),
-            ),
-          ),
-        ),
-      ),
+    chargeTable(entry),
   )
 }

@@ -6,6 +6,7 @@ import { modelsPanel, priceTables } from './models.js'
 import { overviewPanel, standing } from './overview.js'
 import { redeemForm } from './redeem.js'
 import { setupPanel } from './setup.js'
+import { statementPanel } from './statement.js'
 import { tabRow } from './tabs.js'
 import { themeButton } from './theme.js'
 
@@ -225,7 +226,8 @@ function showInfo(info) {
         show: panel => setupPanel(panel, info, { base: baseUrl(), key: currentKey() ?? '', title: settings.title }),
       },
       { id: 'models', label: 'Models and prices', show: panel => modelsPanel(panel, info, refreshHeadline) },
-      { id: 'history', label: 'History', show: panel => historyPanel(panel, info) },
+      { id: 'history', label: 'Requests', show: panel => historyPanel(panel, info) },
+      { id: 'statement', label: 'Statement', show: panel => statementPanel(panel) },
       {
         id: 'redeem',
         label: 'Redeem',

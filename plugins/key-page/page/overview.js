@@ -13,6 +13,7 @@ const SOON_DAYS = 7
 /** The answer to what everybody asks first. @param {any} info @param {any} contact */
 export function standing(info, contact) {
   const part = partOf(info.used, info.total)
+  const state = stateOf(info)
   const until = info.expires_at
     ? [`valid until ${day(info.expires_at)}, ${info.expires_at.slice(11, 16)} UTC`, ` (${distance(info.expires_at)})`]
     : ['never expires']
@@ -23,7 +24,7 @@ export function standing(info, contact) {
       'div',
       { class: 'row apart' },
       h('h1', { class: 'mono' }, info.label),
-      h('span', { class: `chip ${info.status === 'active' ? 'good' : 'bad'}` }, WORDS[info.status] ?? info.status),
+      h('span', { class: `chip ${TONES[state] ?? 'bad'}` }, WORDS[state] ?? state),
     ),
     h('p', { class: 'left' }, `${amount(info.balance)} of ${amount(info.total)} credits left`),
     meter(part, { label: `${percent(part)} of the credits are used`, left: true }),
@@ -35,15 +36,39 @@ export function standing(info, contact) {
       info.held > 0 && `, ${amount(info.held)} held for running requests`,
       `; ${percent(part)} of the credits are used`,
     ),
-    advice(info, contact),
+    advice(info, state, contact),
   )
 }
 
-const WORDS = { active: 'active', expired: 'expired', exhausted: 'used up' }
+const WORDS = {
+  active: 'active',
+  low: 'active',
+  expired: 'expired',
+  exhausted: 'used up',
+  short: 'too little for one request',
+}
+const TONES = { active: 'good', low: 'warn' }
+/** Less than so many days of usual use is little. */
+const LOW_DAYS = 3
+
+/** What a key used on a day in the mean, since its first use in the last thirty days. @param {any} info */
+function usedDaily({ daily_usage: days }) {
+  const first = days.at(-1)?.date
+  if (first === undefined) return 0
+  const since = Math.floor((Date.now() - Date.parse(first)) / DAY_MS) + 1
+  return days.reduce((sum, { cost }) => sum + cost, 0) / Math.max(1, since)
+}
+
+/** The status of a key, with what is not enough: `short` for one request, `low` for the next days. */
+function stateOf(info) {
+  if (info.status !== 'active') return info.status
+  if (info.balance < info.smallest_request) return 'short'
+  return info.balance < LOW_DAYS * usedDaily(info) ? 'low' : 'active'
+}
 
 /** Says what to do about a key that cannot buy, or soon cannot. */
-function advice(info, contact) {
-  if (info.status === 'expired')
+function advice(info, state, contact) {
+  if (state === 'expired')
     return h(
       'div',
       { class: 'banner bad', role: 'alert' },
@@ -56,11 +81,17 @@ function advice(info, contact) {
         ' to extend it.',
       ),
     )
-  if (info.status === 'exhausted')
+  if (state === 'exhausted' || state === 'short')
     return h(
       'div',
       { class: 'banner bad', role: 'alert' },
-      h('strong', {}, 'The credits of this key are used up.'),
+      h(
+        'strong',
+        {},
+        state === 'short'
+          ? `What is left is too little for one request, which needs at least ${amount(info.smallest_request, 6)} credits.`
+          : 'The credits of this key are used up.',
+      ),
       h('p', {}, 'Your requests are refused. Redeem a code below, or buy credits from ', contact, '.'),
     )
   const left = info.expires_at ? (Date.parse(info.expires_at) - Date.now()) / DAY_MS : Infinity
@@ -71,7 +102,20 @@ function advice(info, contact) {
       h('strong', {}, `This key expires ${distance(info.expires_at)}.`),
       h('p', {}, 'Ask ', contact, ' to extend it.'),
     )
+  if (state === 'low')
+    return h(
+      'div',
+      { class: 'banner warn' },
+      h('strong', {}, `At your usual use, ${amount(info.balance)} credits last for ${lasts(info)}.`),
+      h('p', {}, 'Redeem a code below, or buy credits from ', contact, '.'),
+    )
   return undefined
+}
+
+/** For how long the credits of a key last. @param {any} info */
+function lasts(info) {
+  const hours = (24 * info.balance) / usedDaily(info)
+  return hours < 24 ? `${Math.max(1, Math.round(hours))} hours` : `${Math.round(hours / 24)} days`
 }
 
 /** @param {Element} panel @param {any} info */

@@ -2,7 +2,10 @@
 import { button, fill, h, select, field } from './dom.js'
 import { copyButton } from './give.js'
 
-/** @typedef {{ base: string, key: string, model: string, title: string, models: string[], endpoint: string }} Values */
+/**
+ * `small` is the cheapest model, for work in the background; `context` is the context window of the model in tokens.
+ * @typedef {{ base: string, key: string, model: string, small: string, context: number | null, title: string, models: string[], endpoint: string }} Values
+ */
 /** @typedef {{ title: string, text: string, note?: string }} Block */
 /** @typedef {{ id: string, name: string, needs: string[], blocks: (values: Values) => Block[], intro?: string }} Client */
 
@@ -10,46 +13,46 @@ const CHAT = 'POST /v1/chat/completions'
 const RESPONSES = 'POST /v1/responses'
 const MESSAGES = 'POST /v1/messages'
 
+/** The variables of Claude Code. @param {Values} values @returns {[string, string][]} */
+function claudeSettings({ base, key, model, small, context }) {
+  return [
+    ['ANTHROPIC_BASE_URL', base],
+    ['ANTHROPIC_AUTH_TOKEN', key],
+    ['ANTHROPIC_MODEL', model],
+    ['ANTHROPIC_DEFAULT_HAIKU_MODEL', small],
+    ...(context ? [/** @type {[string, string]} */ (['CLAUDE_CODE_AUTO_COMPACT_WINDOW', String(context)])] : []),
+  ]
+}
+
 /** @type {Client[]} */
 const CLIENTS = [
   {
     id: 'claude-code',
     name: 'Claude Code',
     needs: [MESSAGES],
-    blocks: ({ base, key, model }) => [
-      {
-        title: 'macOS, Linux: terminal',
-        text: `export ANTHROPIC_BASE_URL="${base}"\nexport ANTHROPIC_AUTH_TOKEN="${key}"\nexport ANTHROPIC_MODEL="${model}"\nexport ANTHROPIC_DEFAULT_HAIKU_MODEL="${model}"\nclaude`,
-      },
-      {
-        title: 'Windows: PowerShell',
-        text: `$env:ANTHROPIC_BASE_URL = "${base}"\n$env:ANTHROPIC_AUTH_TOKEN = "${key}"\n$env:ANTHROPIC_MODEL = "${model}"\n$env:ANTHROPIC_DEFAULT_HAIKU_MODEL = "${model}"\nclaude`,
-      },
-      {
-        title: '~/.claude/settings.json: for good',
-        text: JSON.stringify(
-          {
-            env: {
-              ANTHROPIC_BASE_URL: base,
-              ANTHROPIC_AUTH_TOKEN: key,
-              ANTHROPIC_MODEL: model,
-              ANTHROPIC_DEFAULT_HAIKU_MODEL: model,
-            },
-          },
-          null,
-          2,
-        ),
-      },
-    ],
+    blocks: values => {
+      const env = claudeSettings(values)
+      return [
+        {
+          title: 'macOS, Linux: terminal',
+          text: [...env.map(([name, value]) => `export ${name}="${value}"`), 'claude'].join('\n'),
+        },
+        {
+          title: 'Windows: PowerShell',
+          text: [...env.map(([name, value]) => `$env:${name} = "${value}"`), 'claude'].join('\n'),
+        },
+        { title: '~/.claude/settings.json: for good', text: JSON.stringify({ env: Object.fromEntries(env) }, null, 2) },
+      ]
+    },
   },
   {
     id: 'codex',
     name: 'Codex',
     needs: [RESPONSES],
-    blocks: ({ base, key, model }) => [
+    blocks: ({ base, key, model, context }) => [
       {
         title: '~/.codex/config.toml',
-        text: `model = "${model}"\nmodel_provider = "gateway"\n\n[model_providers.gateway]\nname = "Gateway"\nbase_url = "${base}/v1"\nwire_api = "responses"\nenv_key = "GATEWAY_API_KEY"`,
+        text: `model = "${model}"${context ? `\nmodel_context_window = ${context}` : ''}\nmodel_provider = "gateway"\n\n[model_providers.gateway]\nname = "Gateway"\nbase_url = "${base}/v1"\nwire_api = "responses"\nenv_key = "GATEWAY_API_KEY"`,
       },
       { title: 'macOS, Linux: terminal', text: `export GATEWAY_API_KEY="${key}"\ncodex` },
       { title: 'Windows: PowerShell', text: `$env:GATEWAY_API_KEY = "${key}"\ncodex` },
@@ -160,7 +163,8 @@ export function setupPanel(panel, info, own) {
         ),
       )
     }
-    const values = { ...own, model: model.value, models: info.models, endpoint }
+    const { context = null } = info.prices.find(each => each.model === model.value) ?? {}
+    const values = { ...own, model: model.value, small: info.background_model, context, models: info.models, endpoint }
     const masked = { ...values, key: hidden.checked ? info.label : own.key }
     if (chosen.id === 'cc-switch') return fill(place, importLinks(info, values))
     const real = chosen.blocks(values)

@@ -1,0 +1,103 @@
+/** Commands that answer questions: why requests failed, what changed a balance, who is used up soon. */
+import type { Config } from '../config/config.ts'
+import type { Environment } from '../lib/environment.ts'
+import { inOneLine } from '../lib/printable.ts'
+import { statementPage } from '../metering/statement-page.ts'
+import { isoTime } from '../metering/account-views.ts'
+import { runningOutView } from '../operator/trend.ts'
+import { dayOf } from '../records/entry.ts'
+import { runningOut } from '../records/running-out.ts'
+import { csvLine } from '../lib/csv.ts'
+import { find } from './keys.ts'
+import { onLedger, onRecords, wholeOption } from './shared.ts'
+
+/** Most rows that are printed. */
+const ROWS_MAX = 10_000
+const DAYS_MAX = 365
+
+interface Output {
+  readonly limit: string
+  readonly json?: boolean
+}
+
+/** Prints why requests failed, newest first. */
+export async function listFailures(
+  environment: Environment,
+  config: Config,
+  options: Output & { readonly key?: string; readonly code?: string },
+): Promise<void> {
+  const count = wholeOption(options.limit, '--limit', ROWS_MAX)
+  const filter = { before: undefined, key: options.key, code: options.code }
+  const found = await onRecords(environment, config, records => records.failures.list(filter, count))
+  for (const { story, at, ...rest } of found) {
+    const row = { ...rest, at: isoTime(at) }
+    if (options.json) environment.print(JSON.stringify(row))
+    else
+      environment.print(
+        [
+          row.at,
+          row.id,
+          row.key,
+          row.who.padEnd(8),
+          row.code.padEnd(20),
+          row.alike > 1 ? `${row.alike} times` : '',
+          row.account,
+          inOneLine(row.words ?? story.message ?? ''),
+        ]
+          .filter(part => part !== '')
+          .join('  '),
+      )
+  }
+}
+
+/** Prints what changed the balance of a key, newest first. */
+export async function showStatement(
+  environment: Environment,
+  config: Config,
+  id: string,
+  options: Output & { readonly cursor?: string; readonly csv?: boolean },
+): Promise<void> {
+  const count = wholeOption(options.limit, '--limit', ROWS_MAX)
+  const { data, next } = await onLedger(environment, config, async (ledger, keys) =>
+    statementPage(ledger, (await find(keys, id)).id, options.cursor, count),
+  )
+  const rows = data as readonly Readonly<Record<string, string | number | null>>[]
+  if (options.csv && rows[0]) environment.print(csvLine(Object.keys(rows[0])))
+  for (const row of rows) {
+    const { number, type, booked_at: at, amount, balance_after: balance, model, reason } = row
+    if (options.json) environment.print(JSON.stringify(row))
+    else if (options.csv) environment.print(csvLine(Object.values(row)))
+    else
+      environment.print(
+        [
+          String(number).padStart(6),
+          at ?? '-',
+          String(type).padEnd(10),
+          `${amount} credits`,
+          `balance ${balance}`,
+          inOneLine([model, reason].filter(Boolean).join(', ')),
+        ].join('  '),
+      )
+  }
+  if (next !== undefined && !options.json && !options.csv) environment.print(`More lines follow: --cursor ${next}`)
+}
+
+/** Prints the keys whose credits are used up soon, the first one first. */
+export async function listRunningOut(
+  environment: Environment,
+  config: Config,
+  options: Output & { readonly days: string },
+): Promise<void> {
+  const days = wholeOption(options.days, '--days', DAYS_MAX)
+  const count = wholeOption(options.limit, '--limit', ROWS_MAX)
+  const found = await onRecords(environment, config, records =>
+    runningOut(records.database, dayOf(environment.now()), days, count),
+  )
+  for (const row of found.map(runningOutView)) {
+    if (options.json) environment.print(JSON.stringify(row))
+    else
+      environment.print(
+        `${row.key}  ${row.hint}  ${row.balance} credits, ${row.daily} a day: ${row.days} days  ${inOneLine(row.name)}`,
+      )
+  }
+}

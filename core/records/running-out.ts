@@ -1,0 +1,81 @@
+/** Which keys will be used up soon. */
+import { bigintOf, type Database } from './database.ts'
+
+/** A key whose credits will be used up soon. Amounts are nano-credits. */
+export interface RunningOut {
+  readonly id: string
+  readonly name: string
+  readonly hint: string
+  readonly balance: bigint
+  /** What it used on a day in the mean. */
+  readonly daily: bigint
+}
+
+/** Days over which the mean is taken, today included. */
+export const MEAN_DAYS = 7
+
+/**
+ * Returns the active keys whose credits last for less than some days at their mean use, the first to be used up first.
+ * @param today in days since the epoch
+ * @param days a whole number
+ */
+export async function runningOut(
+  database: Database,
+  today: number,
+  days: number,
+  count: number,
+): Promise<RunningOut[]> {
+  const rows = await database.all(
+    `SELECT a.id, a.name, a.hint, a.granted - t.settled AS balance, u.charge FROM
+      (SELECT account, CAST(SUM(charge) AS BIGINT) AS charge FROM day_accounts WHERE day > ? AND day <= ?
+       GROUP BY account) u
+     JOIN accounts a ON a.no = u.account JOIN totals t ON t.account = u.account
+     WHERE a.status = 'active' AND u.charge > 0 AND (a.granted - t.settled) * ${MEAN_DAYS} < u.charge * ?
+     ORDER BY 1e0 * (a.granted - t.settled) / u.charge, a.id LIMIT ?`,
+    [today - MEAN_DAYS, today, days, count],
+  )
+  return rows.map(row => ({
+    id: String(row['id']),
+    name: String(row['name']),
+    hint: String(row['hint']),
+    balance: bigintOf(row, 'balance'),
+    daily: bigintOf(row, 'charge') / BigInt(MEAN_DAYS),
+  }))
+}
+
+/** The minute of a row, in both databases: a division of whole numbers. */
+const MINUTE = 'ended / 60000'
+
+/** Requests of a minute. */
+export interface Minute {
+  /** Minutes since the epoch. */
+  readonly minute: number
+  /** Exchanges that were served, and requests that the gateway, an account or a provider failed at. */
+  readonly served: number
+  readonly errors: number
+}
+
+/** Returns the requests of each minute of the last hour, as far as they are recorded. @param since the id of its beginning */
+export async function lastHour(database: Database, since: Uint8Array): Promise<Minute[]> {
+  const served = await database.all(
+    `SELECT ${MINUTE} AS minute, COUNT(*) AS count FROM exchanges WHERE id >= ? AND outcome = 0 GROUP BY 1`,
+    [since],
+  )
+  const errors = await database.all(
+    `SELECT ${MINUTE} AS minute, CAST(SUM(alike) AS BIGINT) AS count FROM failures
+     WHERE id >= ? AND who NOT IN ('client', 'key') GROUP BY 1`,
+    [since],
+  )
+  const minutes = new Map<number, { minute: number; served: number; errors: number }>()
+  for (const [rows, name] of [
+    [served, 'served'],
+    [errors, 'errors'],
+  ] as const)
+    for (const row of rows) {
+      const minute = Number(row['minute'])
+      const sum = minutes.get(minute) ?? { minute, served: 0, errors: 0 }
+      sum[name] += Number(row['count'])
+      minutes.set(minute, sum)
+    }
+  return [...minutes.values()].sort((one, other) => one.minute - other.minute)
+}
