@@ -18,6 +18,16 @@ async function signIn(page: Page, { token }: Office): Promise<void> {
   await page.getByRole('heading', { name: 'Overview' }).waitFor()
 }
 
+/** Returns a key that has been used once, so that its chart has something to show. */
+async function usedKey({ gateway }: Office): Promise<string> {
+  const key = await gateway.key('famC')
+  const body = { model: 'acme/famC-5.5', max_tokens: 20, messages: [{ role: 'user', content: 'Hi' }] }
+  await gateway.call('/v1/chat/completions', { key, body })
+  await gateway.settled(key)
+  await gateway.gateway.ledger.background.archive()
+  return key
+}
+
 async function paste(page: Page, key: string): Promise<void> {
   await page.getByLabel('Your API key').fill(`export API_KEY="${key}"`)
   await page.getByRole('button', { name: 'Show my key' }).click()
@@ -185,7 +195,7 @@ t.test('a customer redeems a code, tests the key and reads what it cost', async 
     t.not(await page.getByRole('log').textContent(), '', path)
   }
   await sound(t, page, 'the prices')
-  await page.getByRole('tab', { name: 'History' }).click()
+  await page.getByRole('tab', { name: 'Requests' }).click()
   await page
     .getByRole('row', { name: /acme\/famA/ })
     .nth(2)
@@ -199,7 +209,7 @@ t.test('a customer redeems a code, tests the key and reads what it cost', async 
     .getByRole('button', { name: /^20\d\d-/ })
     .first()
     .click()
-  await page.getByText('Credits per million').waitFor()
+  await page.getByText('Total, rounded up once').waitFor()
   await sound(t, page, 'a request')
 })
 
@@ -349,7 +359,7 @@ t.test('hostile names, labels, models and notes show as text on both pages', asy
   const page = await visit(t, `${office.gateway.url}/`)
   await paste(page, key)
   await page.getByRole('heading', { name: HOSTILE }).waitFor()
-  for (const tab of ['Set up', 'Models and prices', 'History']) {
+  for (const tab of ['Set up', 'Models and prices', 'Requests']) {
     await page.getByRole('tab', { name: tab }).click()
     await page.getByText('acme/<b>x').first().waitFor({ state: 'attached' })
   }
@@ -406,7 +416,7 @@ for (const [where, look] of LOOKS) {
     const page = await visit(t, `${office.gateway.url}/`, look)
     await sound(t, page, 'asking for the key')
     await paste(page, key)
-    for (const tab of ['Usage', 'Set up', 'Models and prices', 'History', 'Redeem']) {
+    for (const tab of ['Usage', 'Set up', 'Models and prices', 'Requests', 'Statement', 'Redeem']) {
       await page.getByRole('tab', { name: tab }).click()
       await until(async () => (await page.locator('[aria-busy]').count()) === 0)
       await sound(t, page, tab)
@@ -416,7 +426,7 @@ for (const [where, look] of LOOKS) {
 
 t.test('nothing moves on the pages while they load', async t => {
   const office = await operate(t)
-  const key = await office.gateway.key('famC')
+  const key = await usedKey(office)
   const shifted = async (page: Page): Promise<number> =>
     Number(
       await page.evaluate(
@@ -437,13 +447,13 @@ t.test('nothing moves on the pages while they load', async t => {
 
 t.test('without the library for charts, everything else works', async t => {
   const office = await operate(t)
-  const key = await office.gateway.key('famC')
+  const key = await usedKey(office)
   const { page, context, complaints } = await openPage('about:blank')
   t.teardown(() => context.close())
   await page.route('**/uplot.js', route => route.abort())
   await page.goto(`${office.gateway.url}/`)
   await paste(page, key)
-  await page.getByText('10 of 10 credits left').waitFor()
+  await page.getByText(/9\.9\d+ of 10 credits left/).waitFor()
   await page.getByText('Show as a table').waitFor()
   t.same(
     complaints.filter(each => !each.includes('Failed to fetch')),

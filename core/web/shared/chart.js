@@ -27,6 +27,11 @@ export async function dayChart(host, { title, days, series, unit = 'credits' }) 
     sum === 0
       ? 'Nothing was used in this time.'
       : `${amount(sum)} ${unit} in ${days.length} days; most on ${day(days[best] ?? '')} with ${amount(totals[best])}.`
+  const caption = h('figcaption', {}, h('strong', {}, title), ' ', h('span', { class: 'muted' }, summary))
+  if (sum === 0) {
+    fill(host, h('figure', { class: 'chart' }, caption))
+    return () => {}
+  }
   const plot = h('div', { class: 'plot', role: 'img', 'aria-label': `${title}. ${summary}` })
   const legend = h(
     'ul',
@@ -38,7 +43,7 @@ export async function dayChart(host, { title, days, series, unit = 'credits' }) 
     h(
       'figure',
       { class: 'chart' },
-      h('figcaption', {}, h('strong', {}, title), ' ', h('span', { class: 'muted' }, summary)),
+      caption,
       plot,
       legend,
       h('details', {}, h('summary', {}, 'Show as a table'), tableOf(title, days, shown, totals)),

@@ -51,9 +51,9 @@ export function time(iso) {
   return iso ? iso.slice(0, 16).replace('T', ' ') : '–'
 }
 
-/** Writes a day: `26 Nov 2026`. @param {string} iso */
+/** Writes a day: `2026-11-26`. @param {string} iso */
 export function day(iso) {
-  return new Date(iso).toLocaleDateString('en-GB', { day: 'numeric', month: 'short', year: 'numeric', timeZone: 'UTC' })
+  return iso.slice(0, 10)
 }
 
 /** Units of time in milliseconds, and below which time each is used. @type {[number, string, number][]} */

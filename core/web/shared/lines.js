@@ -1,9 +1,35 @@
-/** The lines of a statement as a table. */
+/** The lines of a statement: what each shows, and a table of them. */
 import { h } from './dom.js'
 import { amount, number, time } from './format.js'
 
 const TONES = { charge: '', correction: 'warn', deduction: 'warn', opening: '' }
-const COLUMNS = ['No.', 'Booked', 'What', 'Credits', 'Balance']
+
+/**
+ * What a line shows.
+ * @type {{ name: string, number?: boolean, heading?: boolean, cell: (line: any) => any }[]}
+ */
+export const LINE_COLUMNS = [
+  { name: 'No.', number: true, cell: line => number(line.number) },
+  { name: 'Booked (UTC)', heading: true, cell: line => h('span', { class: 'nowrap' }, time(line.booked_at)) },
+  { name: 'What', cell: what },
+  { name: 'Credits', number: true, cell: line => (line.type === 'opening' ? '' : amount(line.amount, 9)) },
+  { name: 'Balance', number: true, cell: line => amount(line.balance_after, 9) },
+]
+
+function what(line) {
+  const more = [
+    line.model,
+    line.reason,
+    line.corrects !== null && `corrects no. ${number(line.corrects)}`,
+    line.begun_at && line.begun_at.slice(0, 16) !== line.booked_at?.slice(0, 16) && `begun ${time(line.begun_at)}`,
+  ].filter(Boolean)
+  return h(
+    'span',
+    { title: line.id ?? '' },
+    h('span', { class: `chip ${TONES[line.type] ?? 'good'}` }, line.type),
+    more.length > 0 && h('span', { class: 'muted break' }, ` ${more.join('; ')}`),
+  )
+}
 
 /** @param {any[]} lines */
 export function statementTable(lines) {
@@ -20,33 +46,24 @@ export function statementTable(lines) {
         h(
           'tr',
           {},
-          COLUMNS.map((name, at) => h('th', { scope: 'col', class: at !== 1 && at !== 2 && 'num' }, name)),
+          LINE_COLUMNS.map(column => h('th', { scope: 'col', class: column.number && 'num' }, column.name)),
         ),
       ),
-      h('tbody', {}, lines.map(row)),
+      h(
+        'tbody',
+        {},
+        lines.map(line =>
+          h(
+            'tr',
+            {},
+            LINE_COLUMNS.map(({ name, number: isNumber, heading, cell }) =>
+              heading
+                ? h('th', { scope: 'row' }, cell(line))
+                : h('td', { class: isNumber && 'num', 'data-label': name }, cell(line)),
+            ),
+          ),
+        ),
+      ),
     ),
-  )
-}
-
-function row(line) {
-  const more = [
-    line.model,
-    line.reason,
-    line.corrects !== null && `corrects no. ${number(line.corrects)}`,
-    line.begun_at && line.begun_at.slice(0, 16) !== line.booked_at?.slice(0, 16) && `begun ${time(line.begun_at)}`,
-  ].filter(Boolean)
-  return h(
-    'tr',
-    {},
-    h('td', { class: 'num', 'data-label': 'No.' }, number(line.number)),
-    h('th', { scope: 'row', class: 'nowrap' }, time(line.booked_at)),
-    h(
-      'td',
-      { 'data-label': 'What', title: line.id ?? '' },
-      h('span', { class: `chip ${TONES[line.type] ?? 'good'}` }, line.type),
-      more.length > 0 && h('span', { class: 'muted break' }, ` ${more.join('; ')}`),
-    ),
-    h('td', { class: 'num', 'data-label': 'Credits' }, line.type === 'opening' ? '' : amount(line.amount, 9)),
-    h('td', { class: 'num', 'data-label': 'Balance' }, amount(line.balance_after, 9)),
   )
 }

@@ -3,7 +3,7 @@ import { call, read } from './api.js'
 import { announce, button, fill, h } from './dom.js'
 import { confirmed } from './dialog.js'
 import { meter, partOf } from './figures.js'
-import { amount, distance, number, time } from './format.js'
+import { amount, distance, duration, number, time } from './format.js'
 
 /** A quota with what is used of it. @param {string} account @param {any} quota */
 export function quotaLine(account, quota) {
@@ -47,6 +47,12 @@ export async function accountsArea(place, _path, session) {
     announce(words)
     return load()
   }
+  const test = async account => {
+    const { model, ms, failure, simulated } = await call('POST', `/accounts/${account}/test`)
+    if (failure !== null) announce(`${account} failed after ${duration(ms)}: ${failure}`, 'error')
+    else announce(simulated ? `${account} is simulated.` : `${account} answered in ${duration(ms)} (${model}).`)
+    return load()
+  }
   const card = account =>
     h(
       'section',
@@ -88,6 +94,7 @@ export async function accountsArea(place, _path, session) {
                 },
                 { class: 'button small' },
               ),
+          button('Test', () => test(account.account), { class: 'button small' }),
           account.health !== 'ok' &&
             account.health !== 'disabled' &&
             button('Ask it again', act(account.account, 'reset', 'The account is asked again.'), {

@@ -7,6 +7,8 @@ import { figures } from './figures.js'
 import { amount, day, distance, lastDays, time } from './format.js'
 import { copyButton } from './give.js'
 import { expiryField, statusChip } from './keys.js'
+import { LINE_COLUMNS } from './lines.js'
+import { pagedList } from './list.js'
 import { showSecrets } from './secrets.js'
 import { seriesOf } from './series.js'
 import { requestList } from './usage.js'
@@ -19,9 +21,9 @@ export async function keyArea(place, [id = ''], session) {
   const days = lastDays(DAYS)
   const head = h('div', { class: 'stack' })
   const chart = h('section', { class: 'card' })
-  const grants = h('section', { class: 'card' })
+  const statement = h('div', {})
   const requests = h('div', {})
-  fill(place, head, chart, grants, requests)
+  fill(place, head, chart, statement, requests)
   let removeChart = () => {}
 
   async function showHead() {
@@ -32,12 +34,13 @@ export async function keyArea(place, [id = ''], session) {
     if (focused) [...head.querySelectorAll('button')].find(({ textContent }) => textContent === focused)?.focus()
   }
 
-  async function showGrants() {
-    const { data } = await read(`${base}/grants`)
-    fill(grants, h('h2', {}, 'Credits added and taken back'), grantTable(data))
-  }
-
-  const reload = () => Promise.all([showHead(), showGrants()])
+  const lines = pagedList(statement, {
+    path: `${base}/statement`,
+    caption: 'Statement, newest first',
+    columns: LINE_COLUMNS,
+    none: 'Nothing is booked yet.',
+  })
+  const reload = () => Promise.all([showHead(), lines.reload()])
 
   function actions(key) {
     if (session.token.scope === 'read' || key.status === 'deleted') return undefined
@@ -54,8 +57,8 @@ export async function keyArea(place, [id = ''], session) {
     )
   }
 
-  await reload()
-  requestList(requests, { path: `${base}/history`, fixed: {}, withKey: false })
+  await showHead()
+  requestList(requests, { path: `${base}/history`, fixed: {}, withKey: false, session })
   void read(`${base}/usage?from=${days[0]}&to=${days.at(-1)}`)
     .then(({ data }) =>
       dayChart(chart, { title: `Credits by day and model, last ${DAYS} days`, days, series: seriesOf(days, data) }),
@@ -105,48 +108,6 @@ function facts(key) {
   )
 }
 
-function grantTable(grants) {
-  return h(
-    'div',
-    { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': 'Credits added and taken back' },
-    h(
-      'table',
-      { class: 'cards' },
-      h('caption', {}, 'Credits added and taken back'),
-      h(
-        'thead',
-        {},
-        h(
-          'tr',
-          {},
-          h('th', { scope: 'col' }, 'Time (UTC)'),
-          h('th', { scope: 'col', class: 'num' }, 'Credits'),
-          h('th', { scope: 'col' }, 'Why'),
-          h('th', { scope: 'col' }, 'Note'),
-        ),
-      ),
-      h(
-        'tbody',
-        {},
-        grants.length === 0
-          ? h('tr', {}, h('td', { class: 'empty', colspan: '4' }, 'Nothing was added yet.'))
-          : grants
-              .toReversed()
-              .map(grant =>
-                h(
-                  'tr',
-                  {},
-                  h('th', { scope: 'row', class: 'nowrap' }, time(grant.at)),
-                  h('td', { class: 'num', 'data-label': 'Credits' }, amount(grant.credits, 9)),
-                  h('td', { 'data-label': 'Why' }, grant.reason),
-                  h('td', { class: 'break', 'data-label': 'Note' }, grant.note || '–'),
-                ),
-              ),
-      ),
-    ),
-  )
-}
-
 function topUp(key) {
   const credits = h('input', { inputmode: 'decimal' })
   const reason = h('input', { maxlength: '200' })
@@ -168,7 +129,7 @@ function deduct(key) {
   const send = onceOnly()
   return askInDialog(
     'Deduct',
-    [field('Credits', credits, `At most ${amount(key.balance, 9)}.`), field('Reason', reason)],
+    [field('Credits', credits, `At most ${amount(key.balance, 9)}.`), field('Reason', reason, 'The customer sees it.')],
     { label: 'Take back', danger: true },
     async () => {
       await send(`/keys/${key.id}/deduct`, { credits: credits.value.trim(), reason: reason.value })

@@ -1,6 +1,7 @@
 /** Lists that come in pages: filters above, a table, and the buttons to the next page. */
 import { csvAddress, read } from './api.js'
 import { button, debounced, fill, h, icon } from './dom.js'
+import { fromAddress, toAddress } from './filters.js'
 
 const PAGE = 100
 
@@ -12,8 +13,8 @@ const PAGE = 100
  * Shows a list.
  * @param {HTMLElement} place
  * @param {{ path: string, caption: string, columns: Column[], filters?: Record<string, any>, fixed?: Record<string, string>,
- *   labels?: any[], actions?: any[], empty?: string, none?: string, sort?: string, className?: string, csv?: boolean }} list `filters` has a
- *   control for each member of the query
+ *   labels?: any[], actions?: any[], empty?: string, none?: string, sort?: string, className?: string, csv?: boolean, address?: boolean }} list `filters` has a
+ *   control for each member of the query; `address`: they stand in the address
  * @returns {{ reload: () => Promise<void> }}
  */
 export function pagedList(
@@ -31,6 +32,7 @@ export function pagedList(
     sort,
     className = '',
     csv = true,
+    address = false,
   },
 ) {
   /** @type {(string | undefined)[]} the cursors of the pages before */
@@ -143,11 +145,13 @@ export function pagedList(
   }
 
   function first() {
+    if (address) toAddress(filters)
     back = []
     cursor = undefined
     return load()
   }
 
+  if (address) fromAddress(filters)
   const form = h('form', { class: 'filters', role: 'search' }, labels)
   const later = debounced(() => void first())
   form.addEventListener('submit', event => {

@@ -1,13 +1,14 @@
-/** A small picture of the requests of the last minutes, which grows while it is watched. */
-import { h } from './dom.js'
+/** A small picture of the requests of the last hour, minute by minute. */
+import { fill, h } from './dom.js'
+import { number } from './format.js'
 import { axisStyle, color, keepDrawn, plotLibrary } from './plot.js'
 
-/** Points that are kept: ten minutes. */
-const POINTS = 300
 const HEIGHT = 160
-const TITLE = 'Requests and errors since this page was opened'
+const MINUTES = 60
+const MINUTE_MS = 60_000
+const TITLE = 'The last hour'
 
-const clock = seconds => new Date(seconds * 1000).toISOString().slice(11, 19)
+const clock = seconds => new Date(seconds * 1000).toISOString().slice(11, 16)
 
 function optionsOf(width) {
   const line = name => ({ stroke: color(name), width: 2, points: { show: false } })
@@ -25,44 +26,52 @@ function optionsOf(width) {
   }
 }
 
-/** @returns {{ element: HTMLElement, add: (overview: any) => void, remove: () => void }} */
-export function liveChart() {
-  const plot = h('div', { class: 'live', role: 'img', 'aria-label': TITLE })
-  const legend = [
-    ['1', 'requests in two seconds'],
-    ['5', 'errors'],
-  ].map(([series, name]) => h('li', {}, h('i', { class: `swatch swatch-${series}` }), name))
-  const element = h(
-    'figure',
-    { class: 'chart' },
-    h('figcaption', {}, h('strong', {}, TITLE)),
-    plot,
-    h('ul', { class: 'legend' }, legend),
-  )
-  /** @type {number[][]} */
-  let points = [[], [], []]
-  /** @type {any} */
-  let before
+/** @returns {{ element: HTMLElement, show: (minutes: any[]) => void, remove: () => void }} */
+export function hourChart() {
+  const element = h('figure', { class: 'chart' })
   /** @type {{ current: () => any, remove: () => void } | undefined} */
   let drawn
-  let gone = false
-  void plotLibrary.then(UPlot => {
-    if (!UPlot) plot.classList.add('absent')
-    else if (!gone) drawn = keepDrawn(plot, HEIGHT, width => new UPlot(optionsOf(width), points, plot))
-  })
+  let turn = 0
   return {
     element,
-    add(overview) {
-      const { billed, errors } = overview.today
-      if (before && billed >= before.billed) {
-        const next = [Date.parse(overview.at) / 1000, billed - before.billed, errors - before.errors]
-        points = points.map((each, at) => [...each, next[at] ?? 0].slice(-POINTS))
-        drawn?.current().setData(points)
-      }
-      before = { billed, errors }
+    show(minutes) {
+      const own = ++turn
+      const sum = member => minutes.reduce((all, each) => all + each[member], 0)
+      const [served, errors] = [sum('served'), sum('errors')]
+      const summary =
+        served + errors === 0
+          ? 'No request ended in this hour.'
+          : `${number(served)} requests were served, and ${number(errors)} failed.`
+      const plot = h('div', { class: 'live', role: 'img', 'aria-label': `${TITLE}. ${summary}` })
+      const legend = [
+        ['1', 'served in a minute'],
+        ['5', 'errors'],
+      ].map(([series, name]) => h('li', {}, h('i', { class: `swatch swatch-${series}` }), name))
+      drawn?.remove()
+      drawn = undefined
+      const isEmpty = served + errors === 0
+      fill(
+        element,
+        h('figcaption', {}, h('strong', {}, TITLE), ' ', h('span', { class: 'muted' }, summary)),
+        !isEmpty && plot,
+        !isEmpty && h('ul', { class: 'legend' }, legend),
+      )
+      if (isEmpty) return
+      const last = Math.floor(Date.now() / MINUTE_MS)
+      const at = new Map(minutes.map(each => [Date.parse(each.at) / MINUTE_MS, each]))
+      const all = Array.from({ length: MINUTES }, (_, index) => last - MINUTES + 1 + index)
+      const points = [
+        all.map(minute => minute * 60),
+        all.map(minute => at.get(minute)?.served ?? 0),
+        all.map(minute => at.get(minute)?.errors ?? 0),
+      ]
+      void plotLibrary.then(UPlot => {
+        if (!UPlot) plot.classList.add('absent')
+        else if (own === turn) drawn = keepDrawn(plot, HEIGHT, width => new UPlot(optionsOf(width), points, plot))
+      })
     },
     remove() {
-      gone = true
+      turn++
       drawn?.remove()
     },
   }

@@ -41,7 +41,7 @@ let turn = 0
 async function showArea() {
   if (!session) return
   const own = ++turn
-  const [name = '', ...path] = location.hash.replace(/^#\/?/, '').split('/').map(decoded)
+  const [name = '', ...path] = (location.hash.replace(/^#\/?/, '').split('?')[0] ?? '').split('/').map(decoded)
   const area = Object.hasOwn(AREAS, name) ? name : 'overview'
   leave()
   leave = () => {}

@@ -1,26 +1,37 @@
 /** What happens at the moment. */
 import { LIVE, read } from './api.js'
+import { dayChart } from './chart.js'
 import { figures } from './figures.js'
 import { fill, h } from './dom.js'
-import { amount, duration, number } from './format.js'
+import { amount, duration, lastDays, number, percent } from './format.js'
 import { healthChip, quotaLine } from './accounts.js'
-import { liveChart } from './live.js'
+import { hourChart } from './live.js'
+
+/** How often the days and the last hour are read again, in milliseconds. */
+const TREND_EVERY_MS = 60_000
 
 /** @param {HTMLElement} place */
 export async function overviewArea(place) {
   const state = h('span', { class: 'muted', role: 'status' })
   const minute = h('section', { class: 'card' })
   const today = h('section', { class: 'card' })
+  const days = h('section', { class: 'card' })
   const accounts = h('section', { class: 'card stack' })
   const trouble = h('div', { class: 'stack' })
-  const chart = liveChart()
+  const soon = h('section', { class: 'card' })
+  const chart = hourChart()
+  let removeDays = () => {}
+  /** @type {any} */
+  let yesterday
   fill(
     place,
     h('div', { class: 'row apart' }, h('h1', {}, 'Overview'), state),
+    today,
+    days,
     trouble,
+    soon,
     minute,
     h('section', { class: 'card' }, chart.element),
-    today,
     accounts,
   )
 
@@ -29,14 +40,38 @@ export async function overviewArea(place) {
     fill(
       minute,
       h('h2', {}, 'The last minute'),
-      sums(overview.minute ?? overview.today, overview, overview.minute === undefined),
+      overview.minute
+        ? sums(overview.minute, { running: overview.running })
+        : h('p', { class: 'empty' }, 'Counting begins …'),
     )
-    fill(today, h('h2', {}, 'Today (UTC)'), sums(overview.today))
+    fill(today, h('h2', {}, 'Today (UTC)'), sums(overview.today, { yesterday }))
     fill(accounts, h('h2', {}, 'Accounts of the upstreams'), overview.accounts.map(accountLine))
     fill(trouble, faults(overview))
-    chart.add(overview)
   }
+  const showTrend = async () => {
+    const trend = await read('/overview/trend')
+    const all = lastDays(30)
+    const byDay = new Map(trend.days.map(each => [each.day, each]))
+    yesterday = byDay.get(all.at(-2))
+    chart.show(trend.hour)
+    fill(soon, soonTable(trend))
+    const values = member => all.map(each => Number(byDay.get(each)?.[member] ?? 0))
+    const [credits, cost] = [values('credits'), values('cost')]
+    removeDays()
+    removeDays = await dayChart(days, {
+      title: 'Revenue of the last 30 days',
+      days: all,
+      series: cost.some(each => each > 0)
+        ? [
+            { name: 'your margin', values: credits.map((each, at) => Math.max(0, each - (cost[at] ?? 0))) },
+            { name: 'your cost', values: credits.map((each, at) => Math.min(each, cost[at] ?? 0)) },
+          ]
+        : [{ name: 'credits', values: credits }],
+    })
+  }
+  await showTrend()
   show(await read('/overview'))
+  const again = setInterval(() => document.hidden || void showTrend().catch(() => {}), TREND_EVERY_MS)
 
   /** @type {EventSource | undefined} */
   let events
@@ -55,27 +90,69 @@ export async function overviewArea(place) {
   return () => {
     document.removeEventListener('visibilitychange', connect)
     events?.close()
+    clearInterval(again)
+    removeDays()
     chart.remove()
   }
 }
 
-function sums(counts, overview, starting = false) {
-  if (starting) return h('p', { class: 'empty' }, 'Counting begins …')
+/** The keys that are used up soon, and what providers report that is not understood. */
+function soonTable({ running_out: keys, unread }) {
+  return h(
+    'div',
+    { class: 'stack' },
+    h('h2', {}, 'Needs attention'),
+    keys.length === 0 && unread.length === 0 && h('p', { class: 'empty' }, 'No key is used up within a week.'),
+    h(
+      'ul',
+      { class: 'stack' },
+      keys.map(({ key, name, hint, balance, daily, days }) =>
+        h(
+          'li',
+          { class: 'row apart' },
+          h('a', { class: 'break', href: `#/key/${key}` }, name || hint),
+          h(
+            'span',
+            {},
+            Number(balance) > 0 ? `${amount(balance)} credits last ${days} days at ${amount(daily)} a day` : 'used up',
+          ),
+        ),
+      ),
+      unread.map(({ upstream, model, count }) =>
+        h(
+          'li',
+          {},
+          `${number(count)} replies of ${upstream} for ${model} reported usage that was understood only in part.`,
+        ),
+      ),
+    ),
+  )
+}
+
+/** @param {any} counts @param {{ running?: number, yesterday?: any }} beside */
+function sums(counts, { running, yesterday: before }) {
   return figures([
-    ['Requests', number(counts.billed), overview && `${number(overview.running)} running in this process`],
-    [
-      'Errors',
-      number(counts.errors),
-      `${counts.billed > 0 ? `${((100 * counts.errors) / counts.billed).toFixed(1)} % of` : 'of'} the requests that were sent on`,
-    ],
-    ['Credits', amount(counts.credits)],
+    ['Credits', amount(counts.credits), before && `yesterday ${amount(before.credits)}`],
     // Without costs in the configuration, everything would look like margin.
     ...(Number(counts.cost) > 0
       ? [
-          ['Your cost', amount(counts.cost)],
-          ['Margin', amount(counts.margin)],
+          ['Your cost', amount(counts.cost), before && `yesterday ${amount(before.cost)}`],
+          ['Margin', amount(counts.margin), before && `yesterday ${amount(before.margin)}`],
         ]
       : [['Margin', '–', 'no costs are configured']]),
+    [
+      'Requests',
+      number(counts.requests),
+      running !== undefined
+        ? `${number(running)} running in this process`
+        : before && `yesterday ${number(before.requests)}`,
+    ],
+    [
+      'Errors',
+      number(counts.errors),
+      counts.requests > 0 && `${percent(counts.errors / counts.requests)} of the requests`,
+    ],
+    ['Refused', number(counts.refused), 'because of client or key'],
     ['Median time', duration(counts.ms_p50), `95 %: ${duration(counts.ms_p95)}`],
     ['First byte', duration(counts.first_byte_ms_p50), `95 %: ${duration(counts.first_byte_ms_p95)}`],
   ])

@@ -2,9 +2,10 @@
 import { csvAddress, read } from './api.js'
 import { dayChart } from './chart.js'
 import { field, fill, h, icon, select } from './dom.js'
-import { openDialog } from './dialog.js'
+import { fromAddress, times, toAddress } from './filters.js'
 import { amount, duration, lastDays, number, short, time } from './format.js'
 import { areaLink, pagedList } from './list.js'
+import { requestDialog } from './request.js'
 
 const GROUPS = [
   ['model', 'Model'],
@@ -13,6 +14,7 @@ const GROUPS = [
   ['account', 'Upstream account'],
   ['day', 'Day'],
   ['status', 'Result'],
+  ['code', 'Error'],
 ]
 
 /** @param {HTMLElement} place */
@@ -25,7 +27,16 @@ export async function usageArea(place) {
   const table = h('section', { class: 'card stack' })
   let removeChart = () => {}
   let turn = 0
-  const form = h('form', { class: 'filters' }, field('By', by), field('From (UTC)', from), field('To (UTC)', to))
+  const controls = { by, from, to }
+  fromAddress(controls)
+  const form = h(
+    'form',
+    { class: 'filters' },
+    field('By', by),
+    field('From (UTC)', from),
+    field('To (UTC)', to),
+    times(from, to),
+  )
   form.addEventListener('submit', event => event.preventDefault())
   fill(place, h('h1', {}, 'Usage'), h('section', { class: 'card' }, form), chart, table)
 
@@ -64,7 +75,10 @@ export async function usageArea(place) {
         : [{ name: 'credits', values: credits }],
     })
   }
-  form.addEventListener('change', () => void load())
+  form.addEventListener('input', () => {
+    toAddress(controls)
+    void load()
+  })
   await load()
   return () => removeChart()
 }
@@ -77,7 +91,18 @@ function daysBetween(from, to) {
 }
 
 function usageTable(rows, by) {
-  const columns = ['Requests', 'Errors', 'Input', 'Output', 'Credits', 'Your cost', 'Margin', 'Median', '95 %']
+  const columns = [
+    'Requests',
+    'Errors',
+    'Refused',
+    'Input',
+    'Output',
+    'Credits',
+    'Your cost',
+    'Margin',
+    'Median',
+    '95 %',
+  ]
   const [, name] = GROUPS.find(([value]) => value === by) ?? []
   return h(
     'div',
@@ -100,16 +125,17 @@ function usageTable(rows, by) {
         'tbody',
         {},
         rows.length === 0
-          ? h('tr', {}, h('td', { class: 'empty', colspan: '10' }, 'Nothing was used in this time.'))
+          ? h('tr', {}, h('td', { class: 'empty', colspan: '11' }, 'Nothing was used in this time.'))
           : rows.map(row => {
               const cells = [
-                number(row.billed),
+                number(row.requests),
                 number(row.errors),
+                number(row.refused),
                 short(row.input + row.cache_read + row.cache_write),
                 short(row.output),
                 amount(row.credits),
                 Number(row.cost) > 0 ? amount(row.cost) : '–',
-                Number(row.cost) > 0 ? amount(Number(row.credits) - Number(row.cost)) : '–',
+                Number(row.cost) > 0 ? amount(row.margin) : '–',
                 duration(row.ms_p50),
                 duration(row.ms_p95),
               ]
@@ -126,17 +152,17 @@ function usageTable(rows, by) {
   )
 }
 
-/** @param {HTMLElement} place */
-export function requestsArea(place) {
+/** @param {HTMLElement} place @param {string[]} _path @param {any} session */
+export function requestsArea(place, _path, session) {
   const list = h('div', {})
   fill(place, h('h1', {}, 'Requests'), list)
-  requestList(list, { path: '/history', fixed: {}, withKey: true })
+  requestList(list, { path: '/history', fixed: {}, withKey: true, session })
 }
 
 const TONES = { ok: 'good', failed: 'bad', broken: 'bad', client_gone: 'warn', budget: 'warn', disabled: 'warn' }
 
-/** Shows requests. @param {HTMLElement} place @param {{ path: string, fixed: Record<string, string>, withKey: boolean }} what */
-export function requestList(place, { path, fixed, withKey }) {
+/** Shows requests. @param {HTMLElement} place @param {{ path: string, fixed: Record<string, string>, withKey: boolean, session: any }} what */
+export function requestList(place, { path, fixed, withKey, session }) {
   const filters = {
     model: h('input', { placeholder: 'All', autocomplete: 'off' }),
     status: select([['', 'All'], ...Object.keys(TONES).map(each => [each, each])]),
@@ -144,9 +170,10 @@ export function requestList(place, { path, fixed, withKey }) {
     to: h('input', { type: 'date' }),
     ...(withKey && { account: h('input', { placeholder: 'All', autocomplete: 'off' }) }),
   }
-  pagedList(place, {
+  const list = pagedList(place, {
     path,
     fixed,
+    address: true,
     caption: 'Requests, newest first',
     filters,
     labels: [
@@ -155,6 +182,7 @@ export function requestList(place, { path, fixed, withKey }) {
       field('From (UTC)', filters.from),
       field('To (UTC)', filters.to),
       withKey && field('Account', filters.account),
+      times(filters.from, filters.to),
     ],
     empty: 'No request matches.',
     columns: [
@@ -164,11 +192,15 @@ export function requestList(place, { path, fixed, withKey }) {
         cell: row =>
           h(
             'button',
-            { type: 'button', class: 'rowlink nowrap', on: { click: () => details(row) } },
+            {
+              type: 'button',
+              class: 'rowlink nowrap',
+              on: { click: () => requestDialog(row, { session, reload: () => list.reload() }) },
+            },
             time(row.created_at),
           ),
       },
-      ...(withKey ? [{ name: 'Key', cell: row => areaLink(`#/key/${row.key}`, `…${row.key.slice(-6)}`) }] : []),
+      ...(withKey ? [{ name: 'Key', cell: row => areaLink(`#/key/${row.key}`, row.key_name || row.key) }] : []),
       { name: 'Model', cell: row => h('div', { class: 'clip mono', title: row.model }, row.model ?? '–') },
       {
         name: 'Result',
@@ -186,22 +218,4 @@ export function requestList(place, { path, fixed, withKey }) {
       { name: 'Took', number: true, wide: true, cell: row => duration(row.duration_ms) },
     ],
   })
-}
-
-function details(row) {
-  const { body } = openDialog('Request', { wide: true })
-  const shown = Object.entries(row).filter(
-    ([, value]) => value !== null && value !== '' && !(Array.isArray(value) && value.length === 0),
-  )
-  fill(
-    body,
-    h(
-      'dl',
-      { class: 'facts' },
-      shown.map(([name, value]) => [
-        h('dt', {}, name.replaceAll('_', ' ')),
-        h('dd', { class: 'break mono' }, typeof value === 'object' ? JSON.stringify(value, null, 1) : String(value)),
-      ]),
-    ),
-  )
 }
