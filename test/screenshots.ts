@@ -8,6 +8,7 @@ import { fileURLToPath } from 'node:url'
 import { timedId } from '../core/lib/ids.ts'
 import { newToken } from '../core/operator/token-view.ts'
 import { NANO } from '../core/money/credits.ts'
+import { chargeAll, type Price } from '../core/money/price.ts'
 import type { EndedEntry } from '../core/records/entry.ts'
 import { DESKTOP, type Look, openPage, PHONE, stopBrowser } from './browser.ts'
 import { startStandalone } from './standalone.ts'
@@ -25,9 +26,11 @@ try {
   const operators = `http://127.0.0.1:${gateway.sidePorts.get('admin')}/admin`
   await customer('key-page', customers, secret, 'usage', DESKTOP)
   await customer('key-page-setup', customers, secret, 'setup', { ...DESKTOP, dark: true })
+  await customer('key-page-statement', customers, secret, 'statement', DESKTOP)
   await customer('key-page-phone', customers, secret, 'usage', PHONE)
   const token = await tokenOf()
   await operator('admin-overview', operators, token, 'overview', DESKTOP)
+  await operator('admin-requests', operators, token, 'requests', DESKTOP)
   await operator('admin-keys', operators, token, 'keys/famC', DESKTOP)
   const key = await gateway.keys.refind(secret)
   await operator('admin-key', operators, token, `key/${key?.id}`, { ...DESKTOP, dark: true })
@@ -40,7 +43,7 @@ try {
 /** Makes keys with usage. @returns the secret of the one that is shown */
 async function fill(): Promise<string> {
   const { keys, ledger, records } = gateway
-  const wish = { type: 'famC', name: 'Ann, order 1042', batch: 'autumn', credits: 60n * NANO, expiresAt: undefined }
+  const wish = { type: 'famC', name: 'Ann, order 1042', batch: 'autumn', credits: 300n * NANO, expiresAt: undefined }
   const { key, secret } = await keys.create({ ...wish, expiresAt: Date.now() + 35 * DAY_MS })
   for (const [type, name] of [
     ['famC', 'Bob'],
@@ -51,15 +54,31 @@ async function fill(): Promise<string> {
     await keys.createMany({ ...wish, type, name, credits: 25n * NANO }, 3)
   let ordinal = 0
   const entries: EndedEntry[] = []
+  const models = gateway.config.keyTypes.get('famC')?.models
   for (let ago = 29; ago >= 0; ago--) {
     for (const [at, model] of MODELS.entries()) {
       const requests = 3 + ((ago * 7 + at * 5) % 9)
       for (let n = 0; n < requests; n++) {
         const ms = Date.now() - ago * DAY_MS - n * 600_000
         const output = 300 + ((ago + n) % 5) * 210
-        const charge = BigInt((at === 0 ? 60_000 : 14_000) * (output + 400))
+        const usage = { input: 61_800, cacheRead: 40_900, cacheWrite5m: 0, cacheWrite1h: 0, output, reasoning: 120 }
+        const entry = models?.get(model)
+        const price = entry?.price as Price
+        const charge = chargeAll([{ usage, price, conditions: undefined }])
+        const id = timedId(ms)
+        const request = {
+          id,
+          at: ms,
+          account: key.id,
+          type: 'famC',
+          model,
+          upstream: 'famC/1',
+          status: 'ok',
+          code: '',
+        } as const
+        records.recorder.requests.count({ ...request, kind: 'served' }, 0, () => ({}) as never)
         entries.push({
-          id: timedId(ms),
+          id,
           account: key.id,
           ordinal: ++ordinal,
           at: ms,
@@ -76,7 +95,10 @@ async function fill(): Promise<string> {
             stream: true,
             status: n === 7 ? 'client_gone' : 'ok',
             httpStatus: 200,
-            usage: { input: 1800, cacheRead: 900, cacheWrite5m: 0, cacheWrite1h: 0, output, reasoning: 120 },
+            usage,
+            cost: String((charge * 3n) / 5n),
+            price: entry?.priceName ?? '',
+            priceVersion: price.version,
             usageSource: 'upstream',
             durationMs: 900 + output,
             ttftMs: 240 + (n % 4) * 60,
@@ -112,7 +134,14 @@ async function operator(name: string, url: string, token: string, area: string, 
   await page.getByLabel('Token').fill(token)
   await page.getByRole('button', { name: 'Sign in' }).click()
   await page.getByRole('heading', { level: 1 }).waitFor()
-  await page.waitForTimeout(area === 'overview' ? 9000 : 900)
+  await page.waitForTimeout(area === 'overview' ? 5000 : 900)
+  if (area === 'requests') {
+    await page
+      .getByRole('button', { name: /^20\d\d-/ })
+      .first()
+      .click()
+    await page.getByText('What happened').waitFor()
+  }
   await page.screenshot({ path: join(IMAGES, `${name}.png`) })
   await context.close()
 }

@@ -135,10 +135,15 @@ function sent(
   const model = failure?.model || notes?.model
   const asked = notes?.requestedModel === undefined ? '' : ` by the name ${notes.requestedModel}`
   return [
-    `The request ${id} ended at ${isoTime(endMs)}${ms === undefined ? '' : `, ${ms} ms after it came`}.`,
+    `The request ${id} ended at ${clock(endMs)}${ms === undefined ? '' : `, ${ms} ms after it came`}.`,
     `The key ${key.id} (${named}type ${key.type}) sent it${from} to ${endpoint}${notes?.stream ? ', as a stream' : ''}.`,
     model ? `It asked for the model ${model}${asked}.` : 'Its model is not one that the key may use, or was not read.',
   ]
+}
+
+/** Writes a time to the second. */
+function clock(ms: number): string {
+  return `${new Date(ms).toISOString().slice(0, 19).replace('T', ' ')} UTC`
 }
 
 function held(failure: RecordedFailure | undefined): string[] {

@@ -18,7 +18,8 @@ export async function overviewArea(place) {
   const days = h('section', { class: 'card' })
   const accounts = h('section', { class: 'card stack' })
   const trouble = h('div', { class: 'stack' })
-  const soon = h('section', { class: 'card' })
+  const soon = h('div', {})
+  const attention = h('section', { class: 'card stack' }, h('h2', {}, 'Needs attention'), trouble, soon)
   const chart = hourChart()
   let removeDays = () => {}
   /** @type {any} */
@@ -28,8 +29,7 @@ export async function overviewArea(place) {
     h('div', { class: 'row apart' }, h('h1', {}, 'Overview'), state),
     today,
     days,
-    trouble,
-    soon,
+    attention,
     minute,
     h('section', { class: 'card' }, chart.element),
     accounts,
@@ -101,7 +101,6 @@ function soonTable({ running_out: keys, unread }) {
   return h(
     'div',
     { class: 'stack' },
-    h('h2', {}, 'Needs attention'),
     keys.length === 0 && unread.length === 0 && h('p', { class: 'empty' }, 'No key is used up within a week.'),
     h(
       'ul',

@@ -55,19 +55,24 @@ export function requestDialog(row, { session, reload }) {
     session.token.scope !== 'read' && row.type !== 'credit' && !row.cost_nano.startsWith('-') && row.cost_nano !== '0'
   fill(
     body,
-    story,
-    chargeTable(row),
-    h(
-      'dl',
-      { class: 'facts' },
-      facts.map(([name, value]) => [h('dt', {}, name), h('dd', { class: 'break' }, value)]),
-    ),
     h(
       'div',
-      { class: 'row' },
-      mayRefund && button('Refund', async () => (await refund(row)) && (close(), reload()), { class: 'button danger' }),
-      h('a', { class: 'button', href: `#/key/${row.key}`, on: { click: close } }, 'All of this key'),
-      copyButton(() => row.request_id, 'Copy the id'),
+      { class: 'stack' },
+      story,
+      chargeTable(row),
+      h(
+        'dl',
+        { class: 'facts' },
+        facts.map(([name, value]) => [h('dt', {}, name), h('dd', { class: 'break' }, value)]),
+      ),
+      h(
+        'div',
+        { class: 'row' },
+        mayRefund &&
+          button('Refund', async () => (await refund(row)) && (close(), reload()), { class: 'button danger' }),
+        h('a', { class: 'button', href: `#/key/${row.key}`, on: { click: close } }, 'All of this key'),
+        copyButton(() => row.request_id, 'Copy the id'),
+      ),
     ),
   )
   void read(`/requests/${row.request_id}`)
