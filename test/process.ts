@@ -26,7 +26,8 @@ export interface Finished {
 export class Place {
   readonly folder = mkdtempSync(join(tmpdir(), 'tollgate-place-'))
   readonly file = join(this.folder, 'gateway.yaml')
-  readonly #env: Record<string, string>
+  /** The environment of every process of this place. */
+  readonly env: Record<string, string>
 
   /**
    * @param env environment of every process of this place
@@ -34,7 +35,7 @@ export class Place {
    */
   constructor(t: Test, edit?: Edit, env: Record<string, string> = {}, ownStore = false) {
     const store = storeEnv(ownStore)
-    this.#env = { ...store.env, ...env }
+    this.env = { ...store.env, ...env }
     writeFileSync(this.file, testYaml(store.prefix, edit))
     t.teardown(() => rmSync(this.folder, { recursive: true, force: true }))
   }
@@ -54,14 +55,14 @@ export class Place {
     const command = ['-u', 'NODE_OPTIONS', process.execPath, BIN, ...args]
     return spawn('/usr/bin/env', command, {
       cwd: this.folder,
-      env: { ...this.#env, PORT: '0', ...env },
+      env: { ...this.env, PORT: '0', ...env },
       stdio: ['ignore', 'pipe', 'pipe'],
     })
   }
 
   /** Runs a command to its end. */
   run(...args: string[]): Promise<Finished> {
-    return finished(new Inside(this.folder, args, this.#env))
+    return finished(new Inside(this.folder, args, this.env))
   }
 
   /** Runs a command to its end in a process of its own. */
@@ -80,7 +81,7 @@ export class Place {
   /** Starts a gateway; resolves when it listens. */
   start(t: Test, env: Record<string, string> = {}): Promise<Running> {
     const args = ['-c', this.file, 'start']
-    return begun(t, new Inside(this.folder, args, { ...this.#env, PORT: '0', ...env }))
+    return begun(t, new Inside(this.folder, args, { ...this.env, PORT: '0', ...env }))
   }
 
   /** Starts a gateway in a process of its own, which a test can kill. */

@@ -179,6 +179,12 @@ export async function keyOf(call: Call, id = call.params['id'] ?? ''): Promise<o
   return key
 }
 
+/** Returns what operators call keys, by their ids: the name, or else the end of the secret. */
+export async function namesOf({ records }: Host['ledger'], ids: readonly string[]): Promise<Map<string, string>> {
+  const keys = await operator.stored(records.keys.withIds([...new Set(ids)]))
+  return new Map(keys.map(({ id, name, hint }) => [id, name || hint]))
+}
+
 /** An id may be anything that a caller has put into the path, even a secret. */
 export function shownId(id: string): string {
   return /^(?:key|code|tok)_[\w-]{1,60}$/.test(id) ? id : 'with this id'

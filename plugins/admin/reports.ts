@@ -14,7 +14,7 @@ import {
   statementPage,
   StreamedReply,
 } from 'tollgate/plugin'
-import { type Call, keyOf, type Operation, operation } from './operation.ts'
+import { type Call, keyOf, namesOf, type Operation, operation } from './operation.ts'
 import { ENTRY, KEY_DAY, LINE, OVERVIEW, TREND, USAGE } from './report-schemas.ts'
 import { DAY, listOf } from './schemas.ts'
 
@@ -117,8 +117,7 @@ const COLUMNS = [
 async function shownEntries(call: Call, entries: readonly HistoryEntry[], keyId: (entry: HistoryEntry) => string) {
   const { ledger } = call.office
   const priced = await pricedEntries(ledger, `admin ${call.actor.token.id}`, entries)
-  const keys = await operator.stored(ledger.records.keys.withIds([...new Set(entries.map(keyId))]))
-  const names = new Map(keys.map(({ id, name, hint }) => [id, name || hint]))
+  const names = await namesOf(ledger, entries.map(keyId))
   return priced.map((row, index) => {
     const entry = entries[index] as HistoryEntry
     const { upstream, address, cost, attempts = [], unread = [] } = entry.notes

@@ -1,6 +1,6 @@
 /** Single requests in the admin API: their stories, why they failed, and refunds. */
 import { formatCredits, GatewayError, isoTime, operator } from 'tollgate/plugin'
-import { auditEntry, type Operation, operation } from './operation.ts'
+import { auditEntry, namesOf, type Operation, operation } from './operation.ts'
 import { AMOUNT, COUNT, GIVEN_NAME, shape, TEXT, TIME } from './schemas.ts'
 
 const ID = /^[\da-f]{8}-(?:[\da-f]{4}-){3}[\da-f]{12}$/
@@ -10,6 +10,7 @@ const FAILURE = shape('Failure', {
   id: { type: 'string', description: 'The id of the request.' },
   at: TIME,
   key: TEXT,
+  key_name: { type: 'string', description: "The operator's name of the key, or the end of its secret." },
   who: { type: 'string', description: 'Who failed: client, key, gateway, account or provider.' },
   code: TEXT,
   status: { type: ['integer', 'null'], description: 'The status that the client got.' },
@@ -75,7 +76,11 @@ const failures = operation({
       throw new GatewayError('bad_request', { message: '"cursor" must be the next_cursor of a page.', param: 'cursor' })
     const filter = { before: cursor, key: query.key, code: query.code }
     const found = await operator.stored(office.ledger.records.failures.list(filter, limit + 1))
-    const data = found.slice(0, limit).map(failureView)
+    const names = await namesOf(
+      office.ledger,
+      found.map(({ key }) => key),
+    )
+    const data = found.slice(0, limit).map(each => ({ ...failureView(each), key_name: names.get(each.key) ?? '' }))
     return { data, next: found.length > limit ? data.at(-1)?.id : undefined }
   },
 })

@@ -213,6 +213,75 @@ t.test('a customer redeems a code, tests the key and reads what it cost', async 
   await sound(t, page, 'a request')
 })
 
+t.test('an operator reads why a request failed, refunds another, and finds the filters again', async t => {
+  const office = await operate(t)
+  const { gateway } = office
+  const key = await usedKey(office)
+  const id = await gateway.id(key)
+  await gateway.call('/v1/chat/completions', { key, body: { model: 'none', messages: [] } })
+  await gateway.gateway.ledger.background.archive()
+  const admin = await visit(t, `${office.base}/admin`)
+  await signIn(admin, office)
+  await admin.getByText('No key is used up within a week.').waitFor()
+  await admin.getByRole('link', { name: 'Failures', exact: true }).click()
+  await admin.getByRole('cell', { name: 'model_not_found' }).waitFor()
+  await admin.getByLabel('Code').fill('overloaded')
+  await admin.getByText('No failure matches.').waitFor()
+  t.match(admin.url(), /#\/failures\?code=overloaded$/)
+  await admin.reload()
+  await admin.getByText('No failure matches.').waitFor()
+  t.equal(await admin.getByLabel('Code').inputValue(), 'overloaded')
+  await admin.goto(`${office.base}/admin#/failures`)
+  await admin.getByRole('button', { name: /^20\d\d-/ }).click()
+  await admin.getByText('The request cannot be served as it was sent (model_not_found).').waitFor()
+  await sound(t, admin, 'a failure')
+  await admin.keyboard.press('Escape')
+  await admin.getByRole('link', { name: 'Requests', exact: true }).click()
+  await admin.getByRole('button', { name: 'Yesterday' }).click()
+  await admin.getByText('No request matches.').waitFor()
+  await admin.getByRole('button', { name: 'Today' }).click()
+  await admin.getByRole('button', { name: /^20\d\d-/ }).click()
+  await admin.getByText('Total, rounded up once').waitFor()
+  await admin.getByText('It was served.').waitFor()
+  await sound(t, admin, 'a request')
+  await admin.getByRole('button', { name: 'Refund' }).click()
+  await admin.getByLabel('Reason').fill(HOSTILE)
+  await admin.getByRole('dialog').last().getByRole('button', { name: 'Refund' }).click()
+  await admin.getByText(/credits were refunded/).waitFor()
+  await admin.goto(`${office.base}/admin#/key/${id}`)
+  await admin
+    .getByRole('row', { name: /refund/ })
+    .first()
+    .waitFor()
+  const page = await visit(t, `${gateway.url}/#statement`)
+  await paste(page, key)
+  await page.getByRole('row', { name: /refund/ }).waitFor()
+  await page.getByText('10 credits are booked: 10 can be spent.').waitFor()
+  await sound(t, page, 'the statement')
+  await admin.goto(`${office.base}/admin#/accounts`)
+  await admin.getByRole('button', { name: 'Test' }).first().click()
+  await admin
+    .getByText(/is simulated/)
+    .first()
+    .waitFor()
+})
+
+t.test('a key type that is not public is shown to nobody without a key', async t => {
+  const office = await operate(
+    t,
+    {},
+    { edit: file => file.set('keyTypes.editor.public', false).insertBefore('access-log', { 'status-page': {} }) },
+  )
+  const { gateway } = office
+  const told = async (path: string): Promise<string> =>
+    (await gateway.call(path, { headers: { accept: 'application/json' } })).text
+  for (const path of ['/page/settings', '/status', '/v1/models']) {
+    const text = await told(path)
+    t.match(text, 'acme/famC-5.5', path)
+    t.notMatch(text, /"editor"/, path)
+  }
+})
+
 t.test('set-up has the key, the address and the model of each client', async t => {
   const office = await operate(t)
   const key = await office.gateway.key('famC')
@@ -226,7 +295,12 @@ t.test('set-up has the key, the address and the model of each client', async t =
   }
   const { url } = office.gateway
   for (const [client, ...wanted] of [
-    ['Claude Code', `ANTHROPIC_BASE_URL="${url}"`, `ANTHROPIC_AUTH_TOKEN="${key}"`],
+    [
+      'Claude Code',
+      `ANTHROPIC_BASE_URL="${url}"`,
+      `ANTHROPIC_AUTH_TOKEN="${key}"`,
+      `ANTHROPIC_DEFAULT_HAIKU_MODEL="acme/famC-5.6-luna"`,
+    ],
     ['Codex', `base_url = "${url}/v1"`, 'wire_api = "responses"'],
     ['OpenAI SDK', `base_url="${url}/v1"`, `api_key="${key}"`],
     ['Anthropic SDK', `base_url="${url}"`],
@@ -399,6 +473,7 @@ for (const [where, look] of LOOKS) {
       'codes',
       'usage',
       'requests',
+      'failures',
       'accounts',
       'audit',
       'tokens',

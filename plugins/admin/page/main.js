@@ -5,6 +5,7 @@ import { auditArea, configurationArea, tokensArea } from './office.js'
 import { codesArea } from './codes.js'
 import { closeDialogs } from './dialog.js'
 import { announce, button, field, fill, h } from './dom.js'
+import { failuresArea } from './failures.js'
 import { keysArea } from './keys.js'
 import { keyArea } from './key.js'
 import { overviewArea } from './overview.js'
@@ -26,6 +27,7 @@ const AREAS = {
   codes: { name: 'Redeem codes', show: codesArea },
   usage: { name: 'Usage', show: usageArea },
   requests: { name: 'Requests', show: requestsArea },
+  failures: { name: 'Failures', show: failuresArea },
   accounts: { name: 'Accounts', show: accountsArea },
   audit: { name: 'Audit log', show: auditArea },
   tokens: { name: 'Tokens', show: tokensArea },

@@ -18,7 +18,7 @@ function credits(nano) {
 /** @param {any} row @param {{ session: any, reload: () => unknown }} options */
 export function requestDialog(row, { session, reload }) {
   const { body, close } = openDialog('Request', { wide: true })
-  const story = h('div', { class: 'stack' }, h('p', { class: 'muted', role: 'status' }, 'Reading what happened …'))
+  const story = h('div', { class: 'stack' })
   const tokens = [
     ['input', row.input_tokens],
     ['cached', row.cache_read_tokens],
@@ -75,19 +75,25 @@ export function requestDialog(row, { session, reload }) {
       ),
     ),
   )
-  void read(`/requests/${row.request_id}`)
-    .then(({ sentences }) =>
-      fill(
-        story,
-        h('h3', {}, 'What happened'),
-        h(
-          'ul',
-          { class: 'story' },
-          sentences.map(each => h('li', { class: 'break' }, each)),
-        ),
+  showStory(story, row.request_id)
+}
+
+/** Shows what happened to a request. @param {HTMLElement} place @param {string} id */
+export function showStory(place, id) {
+  fill(place, h('p', { class: 'muted', role: 'status' }, 'Reading what happened …'))
+  const told = ({ sentences }) =>
+    fill(
+      place,
+      h('h3', {}, 'What happened'),
+      h(
+        'ul',
+        { class: 'story' },
+        sentences.map(each => h('li', { class: 'break' }, each)),
       ),
     )
-    .catch(thrown => fill(story, h('p', { class: 'muted' }, thrown instanceof Error ? thrown.message : '')))
+  void read(`/requests/${id}`).then(told, thrown =>
+    fill(place, h('p', { class: 'muted' }, thrown instanceof Error ? thrown.message : '')),
+  )
 }
 
 /** Asks for a reason, and refunds a request. @param {any} row */
