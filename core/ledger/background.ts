@@ -272,6 +272,7 @@ export class Background {
     // Only that process has the stages that watch what is recorded.
     const left = !this.#leading && (await this.#duty.isTaken()) && (await this.archiver.leave(LEFT_MS))
     if (!left) await stored(this.archiver.runAll())
+    await this.#recordRequests()
   }
 
   #every(ms: number, name: string, work: () => Promise<unknown>): NodeJS.Timeout {

@@ -99,7 +99,8 @@ export const ENTRY_COLUMNS = COLUMNS.map(({ name }) => name)
 export const HISTORY_VIEW = `CREATE VIEW history AS SELECT {TEXT_ID} AS id, {TIME} AS ended_at, e.ended, k.id AS key,
   k.name AS key_name, a.id AS account, ${NAMED.map(([name]) => `${name}_.name AS ${name}`).join(', ')}, e.stream, e.status, ${inWords('outcome', STATUSES)}, ${inWords('kind', KINDS)},
   ${TOKENS.map(([name]) => `COALESCE(e.${name}, 0) AS ${name}`).join(', ')}, ${inWords('usage_source', SOURCES)},
-  e.charge, e.cost, e.balance, ABS(e.booking) AS booking, e.duration_ms, e.first_byte_ms, e.address, e.ordinal, e.rest
+  e.charge, e.cost, e.balance, ABS(e.booking) AS booking,
+  e.ended + e.booked_ms AS booked, e.duration_ms, e.first_byte_ms, e.address, e.ordinal, e.rest
   FROM exchanges e JOIN accounts a ON a.no = e.account JOIN accounts k ON k.no = e.key
   ${NAMED.map(([name]) => `LEFT JOIN names ${name}_ ON ${name}_.no = e.${name}`).join(' ')}`
 

@@ -74,6 +74,8 @@ export class RequestSums {
   #batch = emptyBatch()
   /** The batch that is being recorded. */
   #taken: RequestBatch | undefined
+  /** Resolves when that has been done, or has failed. */
+  #recording: Promise<unknown> = Promise.resolve()
   /** The failures of this minute that were noted, by key and code. */
   readonly #noted = lru<string, { readonly minute: number; count: number; id: string }>(PAIRS_MAX)
 
@@ -126,18 +128,20 @@ export class RequestSums {
    * @throws what `record` throws
    */
   async record(record: (batch: RequestBatch) => Promise<void>): Promise<void> {
-    // Another batch is being recorded. What has ended since then is in the next one.
-    if (this.#taken) return record(emptyBatch())
+    // Transactions take turns anyway.
+    while (this.#taken) await this.#recording
     const batch = (this.#taken = this.#batch)
     this.#batch = emptyBatch()
+    const recording = record(batch).finally(() => {
+      this.#taken = undefined
+      this.batches++
+    })
+    this.#recording = recording.catch(() => {})
     try {
-      await record(batch)
+      await recording
     } catch (cause) {
       this.#giveBack(batch)
       throw cause
-    } finally {
-      this.#taken = undefined
-      this.batches++
     }
   }
 

@@ -60,10 +60,13 @@ onEachEngine('an entry comes back as it was recorded', async (t, open) => {
   const sent = entry(key.id, 1, { waived: 3n })
   await records.recorder.record([sent], new Map([[7, { ms: 5, seq: 6 }]]))
   const { account: _account, ...expected } = sent
-  t.strictSame(await records.history.entries(key.id, { count: 5 }), [expected])
+  const [read] = await records.history.entries(key.id, { count: 5 })
+  t.match(read?.booking, { number: 1, at: Number })
+  const booked = { balance: -sent.charge, booking: read?.booking }
+  t.strictSame(read, { ...expected, ...booked })
   // Another process does not have the numbers of the names in memory.
   const other = await open()
-  t.strictSame(await other.history.entry(sent.id), sent)
+  t.strictSame(await other.history.entry(sent.id), { ...sent, ...booked })
   t.strictSame(await other.history.positions(), new Map([[7, { ms: 5, seq: 6 }]]))
   t.equal(other.id, records.id)
 })

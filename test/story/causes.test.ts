@@ -86,7 +86,7 @@ t.test('each failed request has who failed, a code, what the provider said, and 
     g.gateway.pool.health(g.gateway.config.upstreams.get('famC')?.accounts[0] as never).reset(Date.now())
     const answer = await g.call(CHAT, { key: of, body })
     await until(async () => {
-      await g.gateway.ledger.background.archive()
+      await g.gateway.ledger.background.archiveAll()
       return (await records.failures.get(answer.headers.get('x-request-id') ?? '')) !== undefined
     })
     const id = answer.headers.get('x-request-id') ?? ''

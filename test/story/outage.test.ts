@@ -33,7 +33,7 @@ t.test('in a total outage every page and every count says how many requests fail
   t.equal(upstream.requests.length, REQUESTS, "the provider's log")
 
   t.match((await g.call('/health/ready')).json, { status: 'ready', key_types: { famC: 'failing' } })
-  await g.gateway.ledger.background.archive()
+  await g.gateway.ledger.background.archiveAll()
   const { records } = g.gateway
   const today = dayOf(Date.now())
   const by = async (group: 'type' | 'key' | 'code') =>

@@ -24,7 +24,7 @@ async function usedKey({ gateway }: Office): Promise<string> {
   const body = { model: 'acme/famC-5.5', max_tokens: 20, messages: [{ role: 'user', content: 'Hi' }] }
   await gateway.call('/v1/chat/completions', { key, body })
   await gateway.settled(key)
-  await gateway.gateway.ledger.background.archive()
+  await gateway.gateway.ledger.background.archiveAll()
   return key
 }
 
@@ -219,7 +219,7 @@ t.test('an operator reads why a request failed, refunds another, and finds the f
   const key = await usedKey(office)
   const id = await gateway.id(key)
   await gateway.call('/v1/chat/completions', { key, body: { model: 'none', messages: [] } })
-  await gateway.gateway.ledger.background.archive()
+  await gateway.gateway.ledger.background.archiveAll()
   const admin = await visit(t, `${office.base}/admin`)
   await signIn(admin, office)
   await admin.getByText('No key is used up within a week.').waitFor()

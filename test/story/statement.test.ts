@@ -22,7 +22,7 @@ t.test('a customer reads every change of the balance in one list that agrees wit
   t.equal((await api('POST', `/entries/${request}/refund`, { reason: 'slow' })).status, 200)
   t.equal((await g.call(CHAT, { key, body: BODY })).status, 200)
   await g.settled(key)
-  await g.gateway.ledger.background.archive()
+  await g.gateway.ledger.background.archiveAll()
 
   const { json: page } = await g.call(STATEMENT, { key })
   t.match(page.data, [
