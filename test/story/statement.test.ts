@@ -16,6 +16,7 @@ t.test('a customer reads every change of the balance in one list that agrees wit
   const first = await g.call(CHAT, { key, body: BODY })
   const request = first.headers.get('x-request-id') ?? ''
   t.equal(first.status, 200)
+  await g.gateway.ledger.background.archiveAll()
   const { json: made } = await api('POST', '/codes', { kind: 'credits', credits: '2' })
   t.equal((await g.call('/api/v1/redeem', { key, body: { code: made.codes[0].code } })).status, 200)
   t.equal((await api('POST', `/keys/${id}/deduct`, { credits: '1', reason: 'given by mistake' })).status, 200)
