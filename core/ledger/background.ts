@@ -151,12 +151,10 @@ export class Background {
   /** Records what ended, or tells the process that does where to look. */
   async archive(): Promise<void> {
     if (!this.#continuity.open) return
-    if (!this.#leading) return this.archiver.pass()
-    await this.archiver.run()
-    await this.#recordRequests()
+    await (this.#leading ? this.archiver.run() : this.archiver.pass())
   }
 
-  /** Records the requests of this process that have ended, unless they were recorded with entries. */
+  /** Records the requests of this process that have ended and were not recorded with entries. */
   async #recordRequests(): Promise<void> {
     // In a rolling upgrade, only processes of the new version record.
     if (!this.archiver.outdated) await stored(this.#records.recorder.recordRequests())
