@@ -8,7 +8,7 @@
  * operator, or its provider.
  */
 export const PARTIES = ['client', 'key', 'gateway', 'account', 'provider'] as const
-/** One of them. */
+/** Who a failure comes from. */
 export type Party = (typeof PARTIES)[number]
 
 /** One row of the table. `retry`: whether the same request can succeed a little later. */

@@ -40,8 +40,10 @@ export default definePlugin({
 
     /** Returns why a key cannot be used for a request. Undefined if it can. */
     function fault(x: Exchange, key: Key | undefined): GatewayError | undefined {
-      const type = key?.status === 'active' ? config.keyTypes.get(key.type) : undefined
-      if (!key || !type) return new GatewayError('invalid_key')
+      if (!key) return new GatewayError('invalid_key')
+      const type = key.status === 'active' ? config.keyTypes.get(key.type) : undefined
+      // The client reads the same as for an unknown key.
+      if (!type) return new GatewayError('key_disabled')
       const counts = x.path === x.format.counting
       if (!x.inference && !counts) return undefined
       if (key.expiresAt !== undefined && key.expiresAt <= now()) return new GatewayError('key_expired')
@@ -55,7 +57,7 @@ export default definePlugin({
     }
 
     function admit(x: Exchange, secret: string, key: Key | undefined): Given<'key' | 'secret'> {
-      if (key?.status === 'active' && config.keyTypes.has(key.type)) x.identify(key)
+      if (key) x.identify(key)
       const error = fault(x, key)
       if (error) throw error
       return { key: key as Key, secret }

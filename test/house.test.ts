@@ -78,7 +78,7 @@ const ROOMS: Readonly<Record<string, readonly string[]>> = {
     'web',
   ],
   web: ['errors.ts'],
-  operator: ['errors.ts', 'money', 'config', 'records', 'ledger', 'metering', 'pool', 'upstream'],
+  operator: ['lib', 'errors.ts', 'money', 'config', 'records', 'ledger', 'metering', 'pool', 'upstream'],
   server: ['lib', 'errors.ts', 'formats', 'config', 'exchange', 'chain'],
   'gateway.ts': [
     'lib',

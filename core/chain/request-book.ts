@@ -14,6 +14,15 @@ import { known } from './reply-hooks.ts'
 /** Characters of what a provider said, and of what a client read, that are noted. */
 const WORDS_MAX = 300
 
+/** The largest request that is searched for what a provider repeats of it. */
+const SEARCHED_BYTES_MAX = 256 * 1024
+
+/** Returns a function that computes the answer for the same text only once. */
+function once(compute: (text: string) => string): (text: string) => string {
+  const known = new Map<string, string>()
+  return text => known.get(text) ?? known.set(text, compute(text)).get(text) ?? ''
+}
+
 /** The book of a generation. */
 export class RequestBook {
   readonly #config: Pick<Config, 'ledger' | 'digest'>
@@ -43,7 +52,8 @@ export class RequestBook {
       model: x.model ? modelOf(x) : '',
       upstream: x.attempts.at(-1)?.account ?? '',
       status: end.status,
-      code: end.code ?? '',
+      // A client that leaves is no error, and its entry has no code.
+      code: end.kind === 'left' ? '' : (end.code ?? ''),
       kind: end.kind,
     }
     this.#sums.count(request, this.#config.ledger.freeEntries, () => ({
@@ -60,9 +70,13 @@ export class RequestBook {
     const { scrubber, now } = this.#environment
     const error = outcome.kind === 'failed' ? outcome.error : undefined
     const stands = standingIn(() => x.body.bytes(), x.headers)
-    const clean = (text: string): string => scrubber.scrub(withoutEchoes(text, stands)).slice(0, WORDS_MAX)
+    // A large request would take long to search, so nothing of a provider's message is kept.
+    const clean = once((text: string): string =>
+      x.body.bytes().length > SEARCHED_BYTES_MAX ? '' : scrubber.scrub(withoutEchoes(text, stands)).slice(0, WORDS_MAX),
+    )
     const said = x.providersWords
-    const words = said && [...said.codes, ...(said.message === '' ? [] : [clean(said.message)])].join(': ')
+    const parts = said ? [...said.codes, said.message === '' ? '' : clean(said.message)] : []
+    const words = parts.filter(part => part !== '').join(': ')
     const held = known(x).runningHold?.keyHold.amount
     const story: FailureStory = {
       endpoint: x.path,
@@ -77,9 +91,15 @@ export class RequestBook {
     }
     return {
       who: who ?? 'gateway',
-      httpStatus: outcome.kind === 'failed' ? x.format.status(outcome.error) : outcome.status,
-      words: words === undefined ? undefined : scrubber.scrub(words).slice(0, WORDS_MAX),
+      httpStatus: statusSent(x, outcome),
+      words: words === '' ? undefined : scrubber.scrub(words).slice(0, WORDS_MAX),
       story: JSON.stringify(story),
     }
   }
+}
+
+/** The status that the client got, or would have got. An error may come behind a head that was sent before. */
+function statusSent(x: HttpExchange, outcome: Outcome): number {
+  if (outcome.kind !== 'failed') return outcome.status
+  return x.outlet.headSent ? x.outlet.status : x.format.status(outcome.error)
 }

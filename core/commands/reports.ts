@@ -1,19 +1,22 @@
 /** Commands that answer questions: why requests failed, what changed a balance, who is used up soon. */
 import type { Config } from '../config/config.ts'
+import { suggest } from '../config/locate.ts'
+import { ERRORS } from '../errors.ts'
 import type { Environment } from '../lib/environment.ts'
 import { inOneLine } from '../lib/printable.ts'
 import { statementPage } from '../metering/statement-page.ts'
 import { isoTime } from '../metering/account-views.ts'
 import { runningOutView } from '../operator/trend.ts'
-import { dayOf } from '../records/entry.ts'
 import { runningOut } from '../records/running-out.ts'
 import { csvLine } from '../lib/csv.ts'
 import { find } from './keys.ts'
-import { onLedger, onRecords, wholeOption } from './shared.ts'
+import { onLedger, onRecords, UsageError, wholeOption } from './shared.ts'
 
 /** Most rows that are printed. */
 const ROWS_MAX = 10_000
 const DAYS_MAX = 365
+/** The codes of failures. */
+const CODES: readonly string[] = [...Object.keys(ERRORS), 'stage_reply']
 
 interface Output {
   readonly limit: string
@@ -28,9 +31,21 @@ export async function listFailures(
 ): Promise<void> {
   const count = wholeOption(options.limit, '--limit', ROWS_MAX)
   const filter = { before: undefined, key: options.key, code: options.code }
-  const found = await onRecords(environment, config, records => records.failures.list(filter, count))
+  const { code } = options
+  if (code !== undefined && !CODES.includes(code)) {
+    const hint = suggest(code, CODES)
+    throw new UsageError(`there is no error code ${inOneLine(code)}${hint === undefined ? '' : `; ${hint}`}`)
+  }
+  const found = await onRecords(environment, config, async records => {
+    const { key } = options
+    if (key !== undefined && !(await records.keys.get(key)))
+      throw new UsageError(
+        `there is no key ${inOneLine(key)}; find a key by its name with npx tollgate keys list --search TEXT`,
+      )
+    return records.failures.list(filter, count)
+  })
   for (const { story, at, ...rest } of found) {
-    const row = { ...rest, at: isoTime(at) }
+    const row = { ...rest, at: isoTime(at), message: story.message ?? null }
     if (options.json) environment.print(JSON.stringify(row))
     else
       environment.print(
@@ -42,7 +57,7 @@ export async function listFailures(
           row.code.padEnd(20),
           row.alike > 1 ? `${row.alike} times` : '',
           row.account,
-          inOneLine(row.words ?? story.message ?? ''),
+          inOneLine(row.words ?? row.message ?? ''),
         ]
           .filter(part => part !== '')
           .join('  '),
@@ -91,7 +106,7 @@ export async function listRunningOut(
   const days = wholeOption(options.days, '--days', DAYS_MAX)
   const count = wholeOption(options.limit, '--limit', ROWS_MAX)
   const found = await onRecords(environment, config, records =>
-    runningOut(records.database, dayOf(environment.now()), days, count),
+    runningOut(records.database, environment.now(), days, count),
   )
   for (const row of found.map(runningOutView)) {
     if (options.json) environment.print(JSON.stringify(row))

@@ -3,7 +3,7 @@ import type { Config } from '../config/config.ts'
 import type { Environment } from '../lib/environment.ts'
 import { isId } from '../lib/ids.ts'
 import { printable } from '../lib/printable.ts'
-import { requestStory } from '../operator/story.ts'
+import { NO_STORY, requestStory } from '../operator/story.ts'
 import { onRecords, UsageError } from './shared.ts'
 
 /** Prints the story of a request. */
@@ -15,10 +15,7 @@ export async function explainRequest(
 ): Promise<void> {
   if (!isId(id)) throw new UsageError(`"${id}" is not the id of a request; replies have it in the header x-request-id`)
   const story = await onRecords(environment, config, records => requestStory(records, config, id))
-  if (!story)
-    throw new UsageError(
-      `nothing is recorded of the request ${id}: it had no valid key, it is older than the records, or it was one of many that failed alike`,
-    )
+  if (!story) throw new UsageError(NO_STORY)
   if (json) environment.print(JSON.stringify(story))
   else for (const line of story.sentences) environment.print(printable(line))
 }

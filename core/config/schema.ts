@@ -157,7 +157,7 @@ export const SCHEMA = {
       failureHistory: {
         ...AGE,
         default: '30d',
-        description: 'How long it is kept why requests failed.',
+        description: 'How long the causes of failed requests are kept.',
       },
       retries: {
         ...DURATION,

@@ -11,7 +11,7 @@ export interface RequestEnd {
   /** Who failed. Undefined if nobody did. */
   readonly who: Party | undefined
   /** The code of the error, also of one that the client could not be sent. */
-  readonly code: ErrorCode | 'client_left' | 'answered' | undefined
+  readonly code: ErrorCode | 'client_left' | 'stage_reply' | undefined
   /** How histories call it. */
   readonly status: 'ok' | 'failed' | 'client_gone' | 'broken' | 'budget' | 'disabled'
 }
@@ -56,9 +56,7 @@ export function requestEnd(outcome: Outcome): RequestEnd {
 
 /** How a reply ended that a stage gave. */
 function answered(status: number): RequestEnd {
-  return status < 400
-    ? SERVED
-    : { ...failed('gateway', 'answered', 'failed'), kind: status < 500 ? 'refused' : 'failed' }
+  return status < 400 ? SERVED : failed(status < 500 ? 'client' : 'gateway', 'stage_reply', 'failed')
 }
 
 function failed(who: Party, code: RequestEnd['code'], status: RequestEnd['status']): RequestEnd {

@@ -163,27 +163,30 @@ export function codesOf({ type, code }: Failure): string[] {
 
 /** Characters of a text that repeats the request, from which on it is left out. */
 const ECHO_CHARS = 20
+/** Each repetition has one whole block of so many characters that begins at a multiple of it. */
+const BLOCK_CHARS = 10
 /** Characters of a text that are looked at. */
-const READ_CHARS = 600
+const READ_CHARS = 320
 
 /**
- * Returns the beginning of a text, with an ellipsis in the place of whatever repeats 20 characters of the request.
+ * Returns the beginning of a text in one line, with an ellipsis in the place of whatever repeats 20 characters of the
+ * request.
  * @param standsInRequest whether words stand in the request
  */
 export function withoutEchoes(message: string, standsInRequest: (words: string) => boolean): string {
-  const text = message.slice(0, READ_CHARS)
-  let kept = ''
-  for (let at = 0; at < text.length;) {
-    let end = at + ECHO_CHARS
-    if (end > text.length || !standsInRequest(text.slice(at, end))) {
-      kept += text[at++]
-      continue
-    }
-    while (end < text.length && standsInRequest(text.slice(end + 1 - ECHO_CHARS, end + 1))) end++
-    kept += '…'
-    at = end
+  const text = message.replaceAll(/\s+/g, ' ').trim().slice(0, READ_CHARS)
+  const repeated = new Set<number>()
+  for (let block = 0; block + BLOCK_CHARS <= text.length; block += BLOCK_CHARS) {
+    if (!standsInRequest(text.slice(block, block + BLOCK_CHARS))) continue
+    const last = Math.min(block, text.length - ECHO_CHARS)
+    for (let from = Math.max(0, block + BLOCK_CHARS - ECHO_CHARS); from <= last; from++)
+      if (standsInRequest(text.slice(from, from + ECHO_CHARS)))
+        for (let at = from; at < from + ECHO_CHARS; at++) repeated.add(at)
   }
-  return kept
+  return Array.from({ length: text.length }, (_, at) => {
+    if (!repeated.has(at)) return text[at]
+    return repeated.has(at - 1) ? '' : '…'
+  }).join('')
 }
 
 /**

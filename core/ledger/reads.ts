@@ -159,11 +159,13 @@ export class Reads {
     const fresh = await this.#unrecorded(account)
     const [unlisted] = await this.#lookUp(redis => redis.hmget(this.scripts.keys.of(account).account, 'fu'))
     const { requests } = this.records.recorder
+    await requests.idle()
     const { batches } = requests
     const waiting = requests.waiting(account)
     const { summary, ordinal } = await stored(this.records.history.summary(account, nowMs))
-    // What was recorded meanwhile would count twice, or not at all.
-    if (requests.batches !== batches && tries < SUMMARY_TRIES) return this.summary(account, nowMs, tries + 1)
+    // What was recorded meanwhile would count twice.
+    if (waiting.length > 0 && requests.batches !== batches && tries < SUMMARY_TRIES)
+      return this.summary(account, nowMs, tries + 1)
     const all = waiting.reduce(withRequests, summary)
     return {
       ...fresh.filter(entry => entry.ordinal > ordinal).reduce(withEntry, all),

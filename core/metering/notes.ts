@@ -6,6 +6,7 @@ import { chargeNotes } from '../ledger/entries.ts'
 import { inputTokens } from '../money/usage.ts'
 import type { NotedAttempt, Notes } from '../records/entry.ts'
 import { modelOf } from '../exchange/model.ts'
+import { requestEnd } from '../exchange/request-end.ts'
 import type { ReportedSoFar } from './pricing.ts'
 
 type Known = With<'body' | 'model'>
@@ -29,15 +30,6 @@ export function notesAtStart(x: Exchange & Known & With<'key' | 'route' | 'extra
   }
 }
 
-const BROKEN_BY = {
-  client: 'client_gone',
-  upstream: 'broken',
-  gateway: 'broken',
-  drain: 'broken',
-  budget: 'budget',
-  disabled: 'disabled',
-} as const
-
 /**
  * Returns what is known about a finished exchange.
  * @param first the notes from its beginning
@@ -52,16 +44,15 @@ export function notesAtEnd(
   cost: bigint | undefined,
   now: number,
 ): Notes {
-  const by = outcome.kind === 'broken' || outcome.kind === 'failed' ? outcome.by : undefined
-  const ended = result.failed ? 'failed' : 'ok'
+  const end = requestEnd(outcome)
   const attempts = outcome.kind === 'answered' ? [] : outcome.attempts
-  const status = by ? BROKEN_BY[by] : ended
+  const isError = end.kind === 'failed' || end.kind === 'refused'
   return {
     ...first,
     upstream: attempts.at(-1)?.account ?? x.route.account.name,
-    status,
+    status: end.status === 'ok' && result.failed ? 'failed' : end.status,
     httpStatus: outcome.kind === 'failed' ? x.format.status(outcome.error) : outcome.status,
-    ...(outcome.kind === 'failed' && { errorCode: outcome.error.code }),
+    ...(isError && end.code !== undefined && { errorCode: end.code }),
     ...(result.billed && { ...chargeNotes(result.parts), usageSource: result.source }),
     ...(result.quarantined && { quarantined: true }),
     ...(result.unpriced.length > 0 && { unpriced: result.unpriced.slice(0, 20) }),

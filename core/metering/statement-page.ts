@@ -49,7 +49,7 @@ export async function statementPage(
   }
   return {
     data: [...lines.map(lineView), ...(first ? [{ ...NO_LINE, ...first }] : [])],
-    next: next && `${next.number}-${next.ordinal}`,
+    next: next && `${next.number}_${next.ordinal}_${next.balance}`,
   }
 }
 
@@ -71,13 +71,13 @@ export async function statementSums(ledger: Ledger, account: string): Promise<Re
 
 function placeIn(cursor: string | undefined): StatementPlace {
   if (cursor === undefined) return NEWEST
-  const [, number, ordinal] = /^(\d{1,15})-(\d{1,16})$/.exec(cursor) ?? []
-  if (number === undefined)
+  const [, number, ordinal, balance] = /^(\d{1,15})_(\d{1,16})_(-?\d{1,18})$/.exec(cursor) ?? []
+  if (balance === undefined)
     throw new GatewayError('bad_request', {
       message: '"cursor" must be the next_cursor of an earlier answer.',
       param: 'cursor',
     })
-  return { number: Number(number), ordinal: Number(ordinal) }
+  return { number: Number(number), ordinal: Number(ordinal), balance: BigInt(balance) }
 }
 
 function amounts(amount: bigint, balance: bigint): Record<string, unknown> {
@@ -103,7 +103,7 @@ function lineView(line: StatementLine): Record<string, unknown> {
       ? { id: of.grant.id, model: null, reason: of.grant.notes['note'] ?? of.grant.notes['code'] ?? null }
       : {
           id: of.entry?.notes.entry ?? of.id,
-          model: of.entry?.notes.model || null,
+          model: line.model || null,
           reason: of.entry?.notes.reason ?? null,
         }),
     corrects: corrects ?? null,

@@ -14,7 +14,7 @@ export interface Product {
   readonly credits: string
 }
 
-/** Decimal places of a nano-credit, of a million, and of a factor. */
+/** Decimal places of a nano-credit, which a factor has as well, and of a million. */
 const NANO_PLACES = 9
 const MILLION_PLACES = 6
 

@@ -4,6 +4,7 @@ import type { Config } from '../config/config.ts'
 import { lineOf } from '../config/lines.ts'
 import { dotted, type Path } from '../config/locate.ts'
 import type { ErrorCode, Party } from '../errors.ts'
+import { refundOf } from '../ledger/accounts.ts'
 import { isoTime } from '../metering/account-views.ts'
 import { formatCredits } from '../money/credits.ts'
 import { inputTokens } from '../money/usage.ts'
@@ -24,6 +25,8 @@ export interface RequestStory {
   readonly attempts: readonly FailedTry[]
   readonly charge: string
   readonly cost: string | null
+  /** What was given back. */
+  readonly refunded: string | null
   readonly sentences: readonly string[]
 }
 
@@ -42,19 +45,18 @@ const SETTINGS: Partial<Record<ErrorCode, (place: Place) => Path>> = {
   member_refused: ({ stage }) => stage('request-policy'),
   model_not_found: ({ type }) => ['keyTypes', type, 'models'],
   format_not_allowed: ({ type }) => ['keyTypes', type, 'formats'],
-  rate_limited: ({ type }) => ['keyTypes', type, 'concurrency'],
   quota_exhausted: ({ upstream, type }) =>
-    upstream === '' ? ['keyTypes', type, 'upstreams'] : ['upstreams', upstream, 'accounts'],
+    upstream === '' ? ['keyTypes', type, 'upstream'] : ['upstreams', upstream, 'accounts'],
   body_too_large: () => ['limits', 'body'],
   request_timeout: () => ['limits', 'bodyTime'],
   upstream_timeout: ({ upstream }) => ['upstreams', upstream, 'timeouts'],
   overloaded: ({ upstream, type }) =>
-    upstream === '' ? ['keyTypes', type, 'upstreams'] : ['upstreams', upstream, 'accounts'],
+    upstream === '' ? ['keyTypes', type, 'upstream'] : ['upstreams', upstream, 'accounts'],
 }
 
 const FAILED: Readonly<Record<Party, string>> = {
   client: 'The request cannot be served as it was sent',
-  key: 'Its key was refused',
+  key: 'The balance, a limit or the state of its key refused it',
   gateway: 'The gateway failed',
   account: 'Your accounts at the provider could not serve it',
   provider: 'The provider failed',
@@ -66,7 +68,8 @@ const ABOUT: Readonly<Record<string, string>> = {
   'suspected refusal': 'the provider may refuse the account',
   'echoed refusal': 'a refusal in words of the request',
   'limited model': 'a limit of the model',
-  'must wait': 'the provider asks to wait',
+  'must wait': 'the provider asks the account to wait',
+  overloaded: 'the provider is overloaded',
   'other status': 'a failure of the provider',
   conflict: 'a conflict',
   none: 'a failure that says nothing of the account',
@@ -77,6 +80,12 @@ const ABOUT: Readonly<Record<string, string>> = {
   request: 'the request is at fault',
   cut: 'the reply broke off',
   'ended with an error': 'the reply ended with an error',
+  'ended about the request': 'the reply ended because of the request',
+}
+
+/** What is told of the model of a request that was refused because of it. */
+const UNKNOWN_MODEL: Readonly<Record<string, string>> = {
+  model_not_found: 'It asked for a model that its key may not use.',
 }
 
 /** Ends of requests that were charged, or that nobody failed at. */
@@ -88,13 +97,21 @@ const ENDED: Readonly<Record<string, string>> = {
   disabled: 'Its reply was ended because the key was disabled.',
 }
 
+/** Why there may be no story of a request. */
+export const NO_STORY =
+  'Nothing is recorded of this request. It still runs or has just ended; or it had no known key, is older than the records, cost nothing like many others of its key in that minute, or its client left before it was sent on.'
+
 /** Returns the story of a request. Undefined if nothing of it is recorded. */
 export async function requestStory(
   records: Pick<Records, 'failures' | 'history' | 'keys'>,
   config: Config,
   id: string,
 ): Promise<RequestStory | undefined> {
-  const [failure, entry] = await Promise.all([records.failures.get(id), records.history.entry(id)])
+  const [failure, entry, refund] = await Promise.all([
+    records.failures.get(id),
+    records.history.entry(id),
+    records.history.entry(refundOf(id)),
+  ])
   const account = failure?.key ?? entry?.account
   if (account === undefined) return undefined
   const key = await records.keys.get(account)
@@ -108,15 +125,20 @@ export async function requestStory(
     words: failure?.words ?? null,
     attempts: failure?.story.attempts ?? entry?.notes.attempts ?? [],
     charge: formatCredits(entry?.charge ?? 0n),
+    refunded: refund ? formatCredits(-refund.charge) : null,
     cost: entry?.notes.cost === undefined ? null : formatCredits(BigInt(entry.notes.cost)),
-    sentences: [
-      ...sent(id, failure, entry, { id: account, type, name: key?.name ?? '' }),
-      ...held(failure),
-      ...(failure?.story.attempts ?? entry?.notes.attempts ?? []).map(tried),
-      ...(failure ? failed(failure, type, config) : [ENDED[entry?.notes.status ?? 'broken'] ?? 'It failed.']),
-      ...charged(entry, config),
-      ...read(failure),
-    ],
+    sentences:
+      entry?.kind === 'credit'
+        ? refunded(entry, account)
+        : [
+            ...sent(id, failure, entry, { id: account, type, name: key?.name ?? '' }),
+            ...held(failure),
+            ...(failure?.story.attempts ?? entry?.notes.attempts ?? []).map(tried),
+            ...(failure ? failed(failure, type, config) : [ENDED[entry?.notes.status ?? 'broken'] ?? 'It failed.']),
+            ...charged(entry, config),
+            ...read(failure),
+            ...(refund ? refunded(refund, account) : []),
+          ],
   }
 }
 
@@ -137,8 +159,16 @@ function sent(
   return [
     `The request ${id} ended at ${clock(endMs)}${ms === undefined ? '' : `, ${ms} ms after it came`}.`,
     `The key ${key.id} (${named}type ${key.type}) sent it${from} to ${endpoint}${notes?.stream ? ', as a stream' : ''}.`,
-    model ? `It asked for the model ${model}${asked}.` : 'Its model is not one that the key may use, or was not read.',
+    model
+      ? `It asked for the model ${model}${asked}.`
+      : (UNKNOWN_MODEL[failure?.code ?? ''] ?? 'Its model was not read.'),
   ]
+}
+
+/** The story of a refund, which is an entry of its own. */
+function refunded({ charge, notes, at }: HistoryEntry, key: string): string[] {
+  const why = notes.reason === undefined ? '' : `: ${notes.reason}`
+  return [`At ${clock(at)}, ${formatCredits(-charge)} credits of the request ${notes.entry} went back to ${key}${why}.`]
 }
 
 /** Writes a time to the second. */
@@ -163,7 +193,10 @@ function tried({ account, status, failure, about, afterMs, ms }: FailedTry): str
 }
 
 function failed({ who, code, words, alike, account, story }: RecordedFailure, type: string, config: Config): string[] {
-  const stage = (name: string): Path => ['chain', config.chain.findIndex(({ plugin }) => plugin === name)]
+  const stage = (name: string): Path => {
+    const at = config.chain.findIndex(({ plugin }) => plugin === name)
+    return at === -1 ? ['chain'] : ['chain', at]
+  }
   const path = SETTINGS[code as ErrorCode]?.({ type, upstream: account.split('/', 1)[0] ?? '', stage })
   const others = alike - 1
   return [
@@ -186,7 +219,10 @@ function charged(entry: HistoryEntry | undefined, config: Config): string[] {
   const { usage, price, priceVersion, cost } = entry?.notes ?? {}
   const paid = cost === undefined ? '' : ` It costs you ${formatCredits(BigInt(cost))}.`
   if (!entry || (entry.charge === 0n && !usage)) return [`It was not charged.${paid}`]
-  const line = price === undefined ? undefined : lineOf(config.text, ['prices', price])
+  const models = [...config.keyTypes.values()].flatMap(type => [...type.models.values()])
+  // The file may have other numbers by now.
+  const isInForce = models.some(model => model.priceName === price && model.price.version === priceVersion)
+  const line = price === undefined || !isInForce ? undefined : lineOf(config.text, ['prices', price])
   const where = line === undefined ? '' : `, line ${line} of ${basename(config.file)}`
   const rates = price === undefined ? '' : ` at the price ${price} (version ${priceVersion ?? 'unknown'}${where})`
   const used = usage

@@ -32,7 +32,7 @@ export function runningOutView({ id, name, hint, balance, daily }: RunningOut) {
   }
 }
 
-/** Reads it. Those who ask within a minute share one answer: it adds up the days of all keys. */
+/** Reads the trend. Those who ask within a minute share one answer: it adds up the days of all keys. */
 export class Trend {
   readonly #ledger: Ledger
   readonly #meter: Pick<MeterState, 'unread'>
@@ -65,7 +65,7 @@ export class Trend {
       Promise.all([
         usageBy(database, 'day', { from: today - DAYS + 1, to: today, count: DAYS }),
         lastHour(database, Buffer.from(boundOf(now - HOUR_MS), 'hex')),
-        runningOut(database, today, SOON_DAYS, SOON_KEYS),
+        runningOut(database, now, SOON_DAYS, SOON_KEYS),
       ]),
     )
     return {

@@ -27,6 +27,7 @@ export interface Totals {
   /** What entries that are no longer kept were charged, which is a part of `settled`. */
   readonly folded: bigint
   readonly entries: number
+  readonly requests: number
 }
 
 /** An account's usage of one day. Days before version 4 of the tables have no models. */
@@ -197,7 +198,7 @@ export class History {
   /** Returns an account's totals. */
   async totals(account: string): Promise<Totals> {
     const [row] = await this.#database.all(
-      `SELECT t.ordinal, t.settled, t.folded, t.entries FROM totals t JOIN accounts a ON a.no = t.account
+      `SELECT t.ordinal, t.settled, t.folded, t.entries, t.requests FROM totals t JOIN accounts a ON a.no = t.account
        WHERE a.id = ?`,
       [account],
     )
@@ -206,6 +207,7 @@ export class History {
       settled: bigintOf(row, 'settled'),
       folded: bigintOf(row, 'folded'),
       entries: Number(row?.['entries'] ?? 0),
+      requests: Number(row?.['requests'] ?? 0),
     }
   }
 
@@ -224,8 +226,9 @@ export class History {
     for (let tries = 1; ; tries++) {
       const before = await this.totals(account)
       const summary = await this.#summary(account, nowMs)
-      // An entry that is recorded between the queries would be in some of the sums only.
-      if (tries === TRIES || (await this.totals(account)).ordinal === before.ordinal)
+      const after = await this.totals(account)
+      // What is recorded between the queries would be in some of the sums only.
+      if (tries === TRIES || (after.ordinal === before.ordinal && after.requests === before.requests))
         return { summary, ordinal: before.ordinal }
     }
   }

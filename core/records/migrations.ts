@@ -8,7 +8,7 @@ import { EXCHANGE_COLUMNS, HISTORY_VIEW } from './exchange-rows.ts'
  * - An exchange's row is found by its id, which begins with its time. `ordinal` is the number of its latest entry in its
  *   account, and its place in the history. The view `history` shows names instead of their numbers: see exchange-rows.ts.
  * - `replaced` has the earlier ends of exchanges that were reaped and ended again.
- * - `booking` numbers the statement of an account, which is read by bookings.ts; `balance` is what was granted less what
+ * - `booking` numbers the statement of an account: see bookings.ts and statement.ts; `balance` is what was granted less what
  *   was charged after it. `booked` counts the bookings of entries; each grant is one as well.
  * - `pending` is 1 while the store may not know the latest record or grants of an account.
  * - `hint` has the beginning and the end of a secret. An account's `label` is the same, unless an operator has chosen one.
@@ -79,6 +79,7 @@ const STEPS: readonly (readonly string[])[] = [
       alike BIGINT NOT NULL, status SMALLINT, who TEXT NOT NULL, code TEXT NOT NULL, model TEXT NOT NULL,
       upstream_account TEXT NOT NULL, words TEXT, story TEXT NOT NULL) {CLUSTERED}`,
     'CREATE INDEX failures_account ON failures (account, id)',
+    'CREATE INDEX failures_code ON failures (code, id)',
     'CREATE TABLE commits (no BIGINT PRIMARY KEY, id TEXT NOT NULL)',
   ],
 ]

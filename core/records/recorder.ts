@@ -104,6 +104,7 @@ export class Recorder {
 
   /** Records the requests of this process that have ended, if there are any. @throws as `record` */
   async recordRequests(): Promise<void> {
+    await this.requests.idle()
     if (!this.requests.isEmpty) await this.record([], new Map())
   }
 

@@ -4,7 +4,7 @@
  */
 import { lru } from '../lib/lru.ts'
 import { bytesOfId } from '../lib/ids.ts'
-import { insertAll, type Sql } from './database.ts'
+import { CommitInDoubt, insertAll, type Sql } from './database.ts'
 import { dayOf, type Status } from './entry.ts'
 
 /** A request that has ended, as it is counted. */
@@ -62,14 +62,14 @@ export interface RequestBatch {
   readonly alike: Map<string, number>
 }
 
-/** Failures that wait to be recorded. More are only counted. */
+/** Failures that wait to be recorded. Further ones are only counted in the sums. */
 const FAILURES_MAX = 5000
 /** Pairs of a key and a code whose failures of this minute are remembered. */
 const PAIRS_MAX = 10_000
 
 /** Adds up the requests of one process. */
 export class RequestSums {
-  /** Batches that were recorded, or given back. */
+  /** Batches that were taken. */
   batches = 0
   #batch = emptyBatch()
   /** The batch that is being recorded. */
@@ -112,6 +112,11 @@ export class RequestSums {
     } else if (noted.id !== '') alike.set(noted.id, (alike.get(noted.id) ?? 0) + 1)
   }
 
+  /** Resolves when no batch is being recorded. */
+  async idle(): Promise<void> {
+    while (this.#taken) await this.#recording
+  }
+
   /** Whether nothing waits to be recorded. */
   get isEmpty(): boolean {
     return this.#batch.sums.size === 0
@@ -129,18 +134,17 @@ export class RequestSums {
    */
   async record(record: (batch: RequestBatch) => Promise<void>): Promise<void> {
     // Transactions take turns anyway.
-    while (this.#taken) await this.#recording
+    await this.idle()
     const batch = (this.#taken = this.#batch)
     this.#batch = emptyBatch()
-    const recording = record(batch).finally(() => {
-      this.#taken = undefined
-      this.batches++
-    })
+    this.batches++
+    const recording = record(batch).finally(() => (this.#taken = undefined))
     this.#recording = recording.catch(() => {})
     try {
       await recording
     } catch (cause) {
-      this.#giveBack(batch)
+      // What may have been recorded is not counted again.
+      if (!(cause instanceof CommitInDoubt)) this.#giveBack(batch)
       throw cause
     }
   }
@@ -151,7 +155,9 @@ export class RequestSums {
       if (!newer) this.#batch.sums.set(name, sum)
       else for (const count of ['requests', 'errors', 'refused'] as const) newer[count] += sum[count]
     }
-    this.#batch.failures = [...failures, ...this.#batch.failures].slice(0, FAILURES_MAX)
+    this.#batch.failures = [...failures, ...this.#batch.failures]
+    // What is left out stands for nothing more.
+    for (const { id } of this.#batch.failures.splice(FAILURES_MAX)) alike.delete(id)
     for (const [id, count] of alike) this.#batch.alike.set(id, (this.#batch.alike.get(id) ?? 0) + count)
   }
 }

@@ -1,5 +1,6 @@
 /** Which keys will be used up soon. */
 import { bigintOf, type Database } from './database.ts'
+import { dayOf, KINDS } from './entry.ts'
 
 /** A key whose credits will be used up soon. Amounts are nano-credits. */
 export interface RunningOut {
@@ -11,39 +12,37 @@ export interface RunningOut {
   readonly daily: bigint
 }
 
-/** Days over which the mean is taken, today included. */
-export const MEAN_DAYS = 7
+/** Days over which the mean is taken, today included; fewer for a key that is used since a later day. */
+const MEAN_DAYS = 7
 
 /**
- * Returns the active keys whose credits last for less than some days at their mean use, the first to be used up first.
- * @param today in days since the epoch
+ * Returns the keys that have credits left, which last for less than some days at their mean use, the first to be used up
+ * first.
+ * @param now milliseconds since the epoch
  * @param days a whole number
  */
-export async function runningOut(
-  database: Database,
-  today: number,
-  days: number,
-  count: number,
-): Promise<RunningOut[]> {
+export async function runningOut(database: Database, now: number, days: number, count: number): Promise<RunningOut[]> {
+  const today = dayOf(now)
   const rows = await database.all(
-    `SELECT a.id, a.name, a.hint, a.granted - t.settled AS balance, u.charge FROM
-      (SELECT account, CAST(SUM(charge) AS BIGINT) AS charge FROM day_accounts WHERE day > ? AND day <= ?
-       GROUP BY account) u
+    `SELECT a.id, a.name, a.hint, a.granted - t.settled AS balance, u.charge, u.days FROM
+      (SELECT account, CAST(SUM(charge) AS BIGINT) AS charge, ? - MIN(day) AS days FROM day_accounts
+       WHERE day > ? AND day <= ? AND charge > 0 GROUP BY account) u
      JOIN accounts a ON a.no = u.account JOIN totals t ON t.account = u.account
-     WHERE a.status = 'active' AND u.charge > 0 AND (a.granted - t.settled) * ${MEAN_DAYS} < u.charge * ?
-     ORDER BY 1e0 * (a.granted - t.settled) / u.charge, a.id LIMIT ?`,
-    [today - MEAN_DAYS, today, days, count],
+     WHERE a.status = 'active' AND (a.expires IS NULL OR a.expires > ?) AND a.granted > t.settled
+     AND (a.granted - t.settled) * u.days < u.charge * ?
+     ORDER BY 1e0 * (a.granted - t.settled) * u.days / u.charge, a.id LIMIT ?`,
+    [today + 1, today - MEAN_DAYS, today, now, days, count],
   )
   return rows.map(row => ({
     id: String(row['id']),
     name: String(row['name']),
     hint: String(row['hint']),
     balance: bigintOf(row, 'balance'),
-    daily: bigintOf(row, 'charge') / BigInt(MEAN_DAYS),
+    daily: bigintOf(row, 'charge') / bigintOf(row, 'days'),
   }))
 }
 
-/** The minute of a row, in both databases: a division of whole numbers. */
+/** The minute of a row: both databases divide whole numbers without a rest. */
 const MINUTE = 'ended / 60000'
 
 /** Requests of a minute. */
@@ -58,7 +57,7 @@ export interface Minute {
 /** Returns the requests of each minute of the last hour, as far as they are recorded. @param since the id of its beginning */
 export async function lastHour(database: Database, since: Uint8Array): Promise<Minute[]> {
   const served = await database.all(
-    `SELECT ${MINUTE} AS minute, COUNT(*) AS count FROM exchanges WHERE id >= ? AND outcome = 0 GROUP BY 1`,
+    `SELECT ${MINUTE} AS minute, COUNT(*) AS count FROM exchanges WHERE id >= ? AND outcome = 0 AND kind <> ${KINDS.indexOf('credit')} GROUP BY 1`,
     [since],
   )
   const errors = await database.all(

@@ -4,6 +4,7 @@ import type { Booking } from './bookings.ts'
 import { bigintOf, type Database, type Row, type SqlValue } from './database.ts'
 import type { HistoryEntry } from './entry.ts'
 import { ENTRY_COLUMNS } from './exchange-rows.ts'
+import { rowsWithIds } from './recorder.ts'
 import type { Grant } from './key-records.ts'
 
 /** One line of a statement. Amounts are nano-credits. */
@@ -19,6 +20,8 @@ export interface StatementLine {
   readonly of:
     | { readonly kind: 'grant'; readonly grant: Pick<Grant, 'id' | 'notes'> }
     | { readonly kind: 'exchange'; readonly id: string; readonly entry: HistoryEntry | undefined }
+  /** The model of an exchange. */
+  readonly model: string | undefined
   /** The number of the line that it corrects: the same exchange ended before. */
   readonly corrects: number | undefined
 }
@@ -36,10 +39,16 @@ export interface StatementPage {
 export interface StatementPlace {
   readonly number: number
   readonly ordinal: number
+  /** The balance after the line with the next smaller number. Undefined at the beginning. */
+  readonly balance: bigint | undefined
 }
 
 /** The beginning: the newest line. */
-export const NEWEST: StatementPlace = { number: Number.MAX_SAFE_INTEGER, ordinal: Number.MAX_SAFE_INTEGER }
+export const NEWEST: StatementPlace = {
+  number: Number.MAX_SAFE_INTEGER,
+  ordinal: Number.MAX_SAFE_INTEGER,
+  balance: undefined,
+}
 
 const OF_ACCOUNT = 'account = (SELECT no FROM accounts WHERE id = ?)'
 const COLUMNS = ENTRY_COLUMNS.join(', ')
@@ -66,17 +75,22 @@ export async function statementOf(
   const read = (text: string, ...values: readonly SqlValue[]): Promise<Row[]> =>
     database.all(`${text} LIMIT ?`, [account, ...values, count + 1])
   const [newest] = await database.all(
-    'SELECT a.grants + COALESCE(t.booked, 0) AS number FROM accounts a LEFT JOIN totals t ON t.account = a.no WHERE a.id = ?',
+    `SELECT a.grants + COALESCE(t.booked, 0) AS number, COALESCE(t.booked, 0) AS booked,
+     a.granted - COALESCE(t.settled, 0) AS balance FROM accounts a LEFT JOIN totals t ON t.account = a.no WHERE a.id = ?`,
     [account],
   )
   // What is booked while this reads is left out, so that no line is missing between others.
   const below = Math.min(place.number, Number(newest?.['number'] ?? 0) + 1)
+  // A key of free models may have many exchanges and no booking of one.
+  const hasCharges = Number(newest?.['booked'] ?? 0) > 0
   const [usual, late, grants] = await Promise.all([
-    read(
-      `SELECT ${COLUMNS} FROM exchanges WHERE ${OF_ACCOUNT} AND ordinal < ? AND booking > 0 AND booking < ? ORDER BY ordinal DESC`,
-      place.ordinal,
-      below,
-    ),
+    hasCharges
+      ? read(
+          `SELECT ${COLUMNS} FROM exchanges WHERE ${OF_ACCOUNT} AND ordinal < ? AND booking > 0 AND booking < ? ORDER BY ordinal DESC`,
+          place.ordinal,
+          below,
+        )
+      : [],
     read(
       `SELECT ${COLUMNS} FROM exchanges WHERE ${OF_ACCOUNT} AND booking < 0 AND booking > ? ORDER BY booking`,
       -below,
@@ -93,36 +107,42 @@ export async function statementOf(
     [account],
   )
   const replaced = ends.map(replacedOf)
+  const ids = replaced.filter(({ number }) => number !== undefined && number < below).map(({ id }) => id)
+  const later = new Map((await entriesOf(await rowsWithIds(database, ids))).map(entry => [entry.id, entry]))
   const lines = new Map<number, StatementLine>()
   for (const line of [
     ...(await entriesOf([...usual, ...late])).map(entry => exchangeLine(entry, replaced)),
-    ...replaced.flatMap(end => replacedLine(end, replaced)),
+    ...replaced.flatMap(end => replacedLine(end, replaced, later.get(end.id)?.notes.model)),
     ...grants.map(grantLine),
   ])
     if (line.booking.number < below) lines.set(line.booking.number, line)
+  const from = { number: below, ordinal: place.ordinal, balance: place.balance ?? bigintOf(newest, 'balance') }
   return pageOf(
     [...lines.values()].sort((one, other) => other.booking.number - one.booking.number),
-    place,
+    from,
     count,
   )
 }
 
-/** Returns the lines up to the first that is missing: those before it are folded into the opening. */
-function pageOf(all: readonly StatementLine[], place: StatementPlace, count: number): StatementPage {
+/** Returns the lines up to the first that is missing. What was booked before is folded into the opening. */
+function pageOf(
+  all: readonly StatementLine[],
+  from: StatementPlace & { readonly balance: bigint },
+  count: number,
+): StatementPage {
   const lines: StatementLine[] = []
-  let { ordinal } = place
+  let { ordinal, balance } = from
+  let number = from.number - 1
   for (const line of all) {
-    const before = lines.at(-1)?.booking.number
-    if (before !== undefined && line.booking.number !== before - 1) break
-    if (lines.length === count) return { lines, next: { number: before as number, ordinal }, opening: undefined }
+    if (line.booking.number !== number) break
+    if (lines.length === count) return { lines, next: { number: number + 1, ordinal, balance }, opening: undefined }
     lines.push(line)
+    number--
+    balance = line.balance - line.amount
     if (line.of.kind === 'exchange' && line.of.entry?.bookedLate !== true)
       ordinal = Math.min(ordinal, line.of.entry?.ordinal ?? ordinal)
   }
-  const first = lines.at(-1)
-  const number = first ? first.booking.number - 1 : 0
-  const opening = first && number > 0 ? { number, balance: first.balance - first.amount } : undefined
-  return { lines, next: undefined, opening }
+  return { lines, next: undefined, opening: number > 0 ? { number, balance } : undefined }
 }
 
 function replacedOf(row: Row): Replaced {
@@ -148,11 +168,13 @@ function exchangeLine(entry: HistoryEntry, replaced: readonly Replaced[]): State
     amount: charge - entry.charge,
     balance: entry.balance,
     of: { kind: 'exchange', id: entry.id, entry },
+    model: entry.notes.model,
     corrects: first,
   }
 }
 
-function replacedLine(end: Replaced, replaced: readonly Replaced[]): StatementLine[] {
+/** @param model of the exchange */
+function replacedLine(end: Replaced, replaced: readonly Replaced[], model: string | undefined): StatementLine[] {
   if (end.number === undefined) return []
   const own = replaced.filter(({ id }) => id === end.id)
   const { charge, first } = bookedBefore(own.slice(0, own.indexOf(end)))
@@ -163,6 +185,7 @@ function replacedLine(end: Replaced, replaced: readonly Replaced[]): StatementLi
       amount: charge - end.charge,
       balance: bigintOf(end.row, 'balance'),
       of: { kind: 'exchange', id: end.id, entry: undefined },
+      model,
       corrects: first,
     },
   ]
@@ -177,6 +200,7 @@ function grantLine(row: Row): StatementLine {
     amount: bigintOf(row, 'amount'),
     balance: bigintOf(row, 'balance'),
     of: { kind: 'grant', grant: { id: String(row['id']), notes } },
+    model: undefined,
     corrects: undefined,
   }
 }

@@ -58,7 +58,7 @@ export async function attempt(
     const end = await ask(x, up, asking, mayAskAnother)
     const about = aboutEnd(x, end, asking)
     const failure = end.kind === 'failed' ? end.failure : undefined
-    learn(asking, asked, about === 'request' && !failure ? 'served' : about, failure, x)
+    learn(asking, asked, about, failure, x)
     explain(x, about, failure, beganMs, asking.now())
     return end
   } catch (thrown) {
@@ -144,11 +144,12 @@ function aboutEnd(x: HttpExchange, end: AttemptEnd, { now }: Asking): About {
   if (!failure) return 'served'
   const verdict = verdictInStream(x, failure, now())
   const about = aboutOf(200, verdict)
+  if (about === 'request') return 'ended about the request'
   // After any other failure, the reply ended with an error.
   return ABOUT_IN_STREAM.has(about) ? about : 'ended with an error'
 }
 
-const ABOUT_IN_STREAM: ReadonlySet<About> = new Set(['request', 'refused', 'limited model', 'none'])
+const ABOUT_IN_STREAM: ReadonlySet<About> = new Set(['refused', 'limited model', 'none'])
 
 /** Returns what a failure within a stream is about. Its wording counts as echoed: the model may have written it. */
 function verdictInStream(x: HttpExchange, failure: Failure, now: number): Verdict {
@@ -171,9 +172,10 @@ function explain(
   const said = failure?.head?.failure ?? known(x).tally?.failure
   // Without an answer, the words are the gateway's own.
   const cause = failure && reasonOf(failure.error.details.cause ?? failure.error)
-  x.providersWords = said
-    ? { codes: codesOf(said), message: said.message }
-    : { codes: [cause ?? WORDS[about] ?? about], message: '' }
+  x.providersWords =
+    said && (said.message !== '' || codesOf(said).length > 0)
+      ? { codes: codesOf(said), message: said.message }
+      : { codes: [cause ?? WORDS[about] ?? about], message: '' }
 }
 
 /** What the log and the operator read of failures that have no error. */

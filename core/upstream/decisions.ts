@@ -25,12 +25,14 @@ export type About =
   | 'echoed refusal'
   | 'limited model'
   | 'must wait'
+  | 'overloaded'
   | 'other status'
   | 'conflict'
   | 'none'
   | 'request'
   | 'cut'
   | 'ended with an error'
+  | 'ended about the request'
   | 'left'
   | 'served'
 
@@ -70,6 +72,7 @@ export const DECISIONS: Readonly<Record<About, Decision>> = {
   'echoed refusal': row('account', 'nothing', false, 'always'),
   'limited model': row('account', 'limit', true, 'listed'),
   'must wait': row('account', 'failure and wait', true, 'listed'),
+  overloaded: row('provider', 'failure and wait', true, 'listed'),
   'other status': row('provider', 'failure', true, 'listed'),
   conflict: row('provider', 'nothing', true, 'listed'),
   none: row('provider', 'nothing', true, 'never'),
@@ -83,6 +86,7 @@ export const DECISIONS: Readonly<Record<About, Decision>> = {
   cut: row('provider', 'failure', true, 'never'),
   'ended with an error': row('provider', 'failure', true, 'never'),
   left: row(undefined, 'nothing', true, 'never'),
+  'ended about the request': row('client', 'success', true, 'never'),
   served: row(undefined, 'success', true, 'never'),
 }
 
@@ -103,7 +107,7 @@ export function aboutOf(kind: FailureKind, verdict?: Verdict): About {
       return verdict.isLimit ? 'must wait' : REFUSALS[verdict.certainty]
     case 'provider':
       if (typeof kind !== 'number') return kind
-      return WAITING.has(kind) ? 'must wait' : 'other status'
+      return WAITING.has(kind) ? 'overloaded' : 'other status'
     case 'none':
       return kind === 409 && !verdict.isRule ? 'conflict' : 'none'
   }

@@ -3,8 +3,6 @@ import { formatCredits, GatewayError, isoTime, operator } from 'tollgate/plugin'
 import { auditEntry, namesOf, type Operation, operation } from './operation.ts'
 import { AMOUNT, COUNT, GIVEN_NAME, shape, TEXT, TIME } from './schemas.ts'
 
-const ID = /^[\da-f]{8}-(?:[\da-f]{4}-){3}[\da-f]{12}$/
-
 const TRY = { title: 'Try', type: 'object', required: ['account'], properties: { account: TEXT } } as const
 const FAILURE = shape('Failure', {
   id: { type: 'string', description: 'The id of the request.' },
@@ -17,6 +15,7 @@ const FAILURE = shape('Failure', {
   model: TEXT,
   account: { type: 'string', description: 'The account of the upstream that was asked last.' },
   words: { type: ['string', 'null'], description: 'What the provider said, without what repeats the request.' },
+  message: { type: ['string', 'null'], description: 'What the client read.' },
   alike: { ...COUNT, description: 'Requests that the row stands for.' },
 })
 const STORY = shape('Story', {
@@ -29,6 +28,7 @@ const STORY = shape('Story', {
   attempts: { type: 'array', items: TRY },
   charge: AMOUNT,
   cost: { type: ['string', 'null'] },
+  refunded: { type: ['string', 'null'], description: 'Credits that were given back.' },
   sentences: { type: 'array', items: TEXT },
 })
 const REFUND = shape('Refund', {
@@ -37,9 +37,6 @@ const REFUND = shape('Refund', {
   refunded: { type: 'string', description: 'Credits. 0 if the entry was refunded before.' },
   balance: AMOUNT,
 })
-
-const UNKNOWN =
-  'Nothing is recorded of this request: it had no valid key, it is older than the records, or it was one of many that failed alike.'
 
 const story = operation({
   method: 'GET',
@@ -50,14 +47,16 @@ const story = operation({
   async run({ office, params }) {
     const { config, ledger } = office
     const id = params['id'] ?? ''
-    const found = ID.test(id) ? await operator.stored(operator.requestStory(ledger.records, config, id)) : undefined
-    if (!found) throw new GatewayError('not_found', { message: UNKNOWN })
+    const found = operator.isId(id)
+      ? await operator.stored(operator.requestStory(ledger.records, config, id))
+      : undefined
+    if (!found) throw new GatewayError('not_found', { message: operator.NO_STORY })
     return found
   },
 })
 
-function failureView({ at, status, words, story: _story, ...rest }: operator.RecordedFailure) {
-  return { ...rest, at: isoTime(at), status: status ?? null, words: words ?? null }
+function failureView({ at, status, words, story: told, ...rest }: operator.RecordedFailure) {
+  return { ...rest, at: isoTime(at), status: status ?? null, words: words ?? null, message: told.message ?? null }
 }
 
 const failures = operation({
@@ -72,7 +71,7 @@ const failures = operation({
   reply: FAILURE,
   columns: FAILURE.required,
   async page({ office, query }, cursor, limit) {
-    if (cursor !== undefined && !ID.test(cursor))
+    if (cursor !== undefined && !operator.isId(cursor))
       throw new GatewayError('bad_request', { message: '"cursor" must be the next_cursor of a page.', param: 'cursor' })
     const filter = { before: cursor, key: query.key, code: query.code }
     const found = await operator.stored(office.ledger.records.failures.list(filter, limit + 1))
@@ -101,7 +100,7 @@ const refund = operation({
     const id = call.params['id'] ?? ''
     const audit = (target: string, details: object): operator.AuditEntry =>
       auditEntry(call, { action: 'key.refund', target, details })
-    const done = ID.test(id) ? await operator.refund(call.office.ledger, id, call.body.reason, audit) : undefined
+    const done = operator.isId(id) ? await operator.refund(call.office.ledger, id, call.body.reason, audit) : undefined
     if (!done || 'owner' in done) throw new GatewayError('not_found', { message: 'There is no entry with this id.' })
     return { id, key: done.key, refunded: formatCredits(done.given), balance: formatCredits(done.balance) }
   },

@@ -1,15 +1,15 @@
 /** The shapes of what the admin API takes and answers, as JSON Schemas. Those with a title are components of its OpenAPI. */
 import { operator, PLAIN_TEXT } from 'tollgate/plugin'
 
-/** A text. */
+/** Schema of a text. */
 export const TEXT = { type: 'string' } as const
-/** An amount. */
+/** Schema of an amount. */
 export const AMOUNT = { type: 'string', description: 'Credits, as an exact decimal.' } as const
-/** A time. */
+/** Schema of a time. */
 export const TIME = { type: ['string', 'null'], description: 'ISO 8601.' } as const
-/** A count. */
+/** Schema of a count. */
 export const COUNT = { type: 'integer', minimum: 0 } as const
-/** A duration. */
+/** Schema of a duration. */
 export const MS = { type: ['number', 'null'], description: 'Milliseconds.' } as const
 
 /** A shape whose members are all there. */

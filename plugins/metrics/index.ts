@@ -6,6 +6,24 @@ import { RequestMetrics } from './requests.ts'
 /** An account as the pool knows it. */
 type Member = Host['pool']['members'] extends ReadonlyMap<string, infer M> ? M : never
 
+/** What is counted since the start of the process, whatever configuration is in force. */
+interface Counts {
+  readonly outcomes: Counter
+  readonly requests: RequestMetrics
+  readonly used: metering.UsedSums
+}
+
+const COUNTS = new WeakMap<Host['meter'], Counts>()
+
+function countsOf(meter: Host['meter']): Counts {
+  const known = COUNTS.get(meter)
+  if (known) return known
+  const used = (meter.used ??= new metering.UsedSums())
+  const counts = { outcomes: new Counter(), requests: new RequestMetrics(), used }
+  COUNTS.set(meter, counts)
+  return counts
+}
+
 /** Metrics for Prometheus. No metric has a label with a key. */
 export default definePlugin({
   name: 'metrics',
@@ -24,9 +42,7 @@ export default definePlugin({
     },
   },
   setup({ token }, { ledger, meter, now, pool, status }) {
-    const outcomes = new Counter()
-    const requests = new RequestMetrics()
-    const used = (meter.used ??= new metering.UsedSums())
+    const { outcomes, requests, used } = countsOf(meter)
     const accounts = (value: (member: Member) => number): Value[] =>
       [...pool.members].map(([account, member]) => [labelled({ account }), value(member)])
     return {

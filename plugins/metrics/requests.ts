@@ -2,7 +2,7 @@
 import { formatCredits, type Exchange, type metering, modelOf, type Outcome, requestEnd } from 'tollgate/plugin'
 import { Counter, Histogram, labelled, metric } from './exposition.ts'
 
-/** Bounds of buckets: seconds, seconds to a first byte, seconds of overhead, and tokens. */
+/** Bounds of buckets: seconds of a request, to its first byte, and of the gateway's own work. */
 const SECONDS = [0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92]
 const FIRST_SECONDS = [0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10]
 const OVERHEAD_SECONDS = [0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1]
@@ -18,21 +18,21 @@ export class RequestMetrics {
   /** Measures a request that has ended. */
   ended(x: Exchange, outcome: Outcome, now: number): void {
     if (!x.inference) return
-    if (!x.caller) {
+    const attempts = outcome.kind === 'answered' ? [] : outcome.attempts
+    const { code, kind } = requestEnd(outcome)
+    if (code === 'missing_key' || code === 'invalid_key') {
       this.#strangers++
       return
     }
-    const attempts = outcome.kind === 'answered' ? [] : outcome.attempts
-    const { code, kind } = requestEnd(outcome)
     const last = attempts.at(-1)
     const model = x.model ? modelOf({ model: x.model }) : ''
-    this.#requests.count({ key_type: x.caller.type, model, account: last?.account ?? '', code: code ?? 'ok' })
+    this.#requests.count({ key_type: x.caller?.type ?? '', model, account: last?.account ?? '', code: code ?? 'ok' })
     // What no account was asked for took no time of a model.
     if (!last) return
     const ms = now - x.startedAt
     const named = { gen_ai_operation_name: 'chat', gen_ai_provider_name: last.upstream, gen_ai_request_model: model }
     this.#durations.observe({ ...named, ...(kind !== 'served' && { error_type: code ?? '' }) }, ms / 1000)
-    if (x.firstByteAfter !== undefined && kind !== 'refused') this.#firstBytes.observe(named, x.firstByteAfter / 1000)
+    if (x.firstByteAfter !== undefined && kind === 'served') this.#firstBytes.observe(named, x.firstByteAfter / 1000)
     const lostMs = attempts.reduce((sum, attempt) => sum + (attempt === last ? 0 : (attempt.ms ?? 0)), 0)
     this.#overheads.observe({}, Math.max(0, ms - lostMs - x.elapsedMs) / 1000)
   }
@@ -47,12 +47,15 @@ export class RequestMetrics {
       ...metric(
         'tollgate_requests_total',
         'counter',
-        'Requests with a valid key that have ended.',
+        'Requests for a model that have ended, except those of strangers.',
         this.#requests.values,
       ),
-      ...metric('tollgate_strangers_total', 'counter', 'Requests for a model without a valid key.', [
-        ['', this.#strangers],
-      ]),
+      ...metric(
+        'tollgate_strangers_total',
+        'counter',
+        'Requests for a model without a key, or with one that is unknown.',
+        [['', this.#strangers]],
+      ),
       ...this.#durations.lines(
         'gen_ai_server_request_duration_seconds',
         'Time of a request that an account was asked for.',
@@ -62,7 +65,7 @@ export class RequestMetrics {
       ...metric(
         'tollgate_tokens_total',
         'counter',
-        'Tokens that were charged.',
+        'Tokens that were charged. Reasoning is a part of output, audio and images are parts of input or output.',
         sums.flatMap(({ labels, tokens }) =>
           Object.entries(tokens).map(([name, count]) => [labelled({ ...labels, class: name }), count] as const),
         ),

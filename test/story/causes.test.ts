@@ -49,7 +49,7 @@ t.test('each failed request has who failed, a code, what the provider said, and 
       name: 'a key with too little',
       key: poor,
       want: { who: 'key', code: 'allocation_exhausted', status: 429 },
-      says: /^Nothing was held for it\.\nIts key was refused \(allocation_exhausted\)\.$/m,
+      says: /^Nothing was held for it\.\nThe balance, a limit or the state of its key refused it \(allocation_exhausted\)\.$/m,
     },
     {
       name: 'a request that the provider rejects',

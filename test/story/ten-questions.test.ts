@@ -84,7 +84,7 @@ const QUESTIONS: readonly Question[] = [
     says: /key +allocation_exhausted .*For more, ask the shop/,
     area: ({ bob }) => `failures?key=${bob}`,
     press: pressFirst,
-    shows: /Its key was refused \(allocation_exhausted\)/,
+    shows: /The balance, a limit or the state of its key refused it \(allocation_exhausted\)/,
   },
   {
     question: 'How did this balance come about?',

@@ -40,8 +40,8 @@ t.test('each failure is about one row of the table', t => {
     [[409, verdict('none')], 'conflict'],
     [[408, verdict('provider')], 'other status'],
     [[500, verdict('provider')], 'other status'],
-    [[503, verdict('provider')], 'must wait'],
-    [[529, verdict('provider')], 'must wait'],
+    [[503, verdict('provider')], 'overloaded'],
+    [[529, verdict('provider')], 'overloaded'],
     [[302, verdict('provider')], 'other status'],
   ]
   for (const [args, about] of cases) t.equal(aboutOf(...args), about, JSON.stringify(args))
@@ -100,7 +100,8 @@ const ABOUT: Readonly<Record<About, string>> = {
   'suspected refusal': 'any other suspected failure about the account',
   'echoed refusal': 'a suspected failure about the account whose wording stands in the request',
   'limited model': 'a failure about the model',
-  'must wait': '503, 529, or a limit of the account',
+  'must wait': 'a limit of the account',
+  overloaded: '429, 503 or 529 about the provider',
   'other status': 'any other failure about the provider, such as 500',
   conflict: '409',
   none: 'a failure about nothing that the gateway acts on, such as 404',
@@ -113,7 +114,8 @@ const ABOUT: Readonly<Record<About, string>> = {
   cut: 'a stream that had begun broke off',
   'ended with an error': 'a stream that had begun ended with an error',
   left: 'the client left, or the gateway ended the exchange',
-  served: 'the reply is complete, or a stream that had begun ended with a failure about the request',
+  'ended about the request': 'a stream that had begun ended with a failure about the request',
+  served: 'the reply is complete',
 }
 const HEALTH = {
   nothing: 'unchanged',

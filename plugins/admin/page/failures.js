@@ -38,7 +38,8 @@ export function failuresArea(place) {
       {
         name: 'What was said',
         wide: true,
-        cell: row => h('div', { class: 'clip', title: row.words ?? '' }, row.words ?? '–'),
+        cell: row =>
+          h('div', { class: 'clip', title: row.words ?? row.message ?? '' }, row.words ?? row.message ?? '–'),
       },
     ],
   })

@@ -23,7 +23,7 @@ export async function keyArea(place, [id = ''], session) {
   const chart = h('section', { class: 'card' })
   const statement = h('div', {})
   const requests = h('div', {})
-  fill(place, head, chart, statement, requests)
+  fill(place, head, chart, h('h2', {}, 'Statement'), statement, h('h2', {}, 'Requests'), requests)
   let removeChart = () => {}
 
   async function showHead() {

@@ -53,6 +53,8 @@ export function requestDialog(row, { session, reload }) {
   ].filter(([, value]) => value)
   const mayRefund =
     session.token.scope !== 'read' && row.type !== 'credit' && !row.cost_nano.startsWith('-') && row.cost_nano !== '0'
+  const refundButton =
+    mayRefund && button('Refund', async () => (await refund(row)) && (close(), reload()), { class: 'button danger' })
   fill(
     body,
     h(
@@ -75,11 +77,14 @@ export function requestDialog(row, { session, reload }) {
       ),
     ),
   )
-  showStory(story, row.request_id)
+  showStory(story, row.id, ({ refunded }) => refundButton && refunded !== null && refundButton.remove())
 }
 
-/** Shows what happened to a request. @param {HTMLElement} place @param {string} id */
-export function showStory(place, id) {
+/**
+ * Shows what happened to a request.
+ * @param {HTMLElement} place @param {string} id @param {(story: any) => unknown} [then] called with its story
+ */
+export function showStory(place, id, then = () => {}) {
   fill(place, h('p', { class: 'muted', role: 'status' }, 'Reading what happened …'))
   const told = ({ sentences }) =>
     fill(
@@ -91,8 +96,12 @@ export function showStory(place, id) {
         sentences.map(each => h('li', { class: 'break' }, each)),
       ),
     )
-  void read(`/requests/${id}`).then(told, thrown =>
-    fill(place, h('p', { class: 'muted' }, thrown instanceof Error ? thrown.message : '')),
+  void read(`/requests/${id}`).then(
+    found => {
+      told(found)
+      then(found)
+    },
+    thrown => fill(place, h('p', { class: 'muted' }, thrown instanceof Error ? thrown.message : '')),
   )
 }
 
