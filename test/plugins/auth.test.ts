@@ -21,8 +21,8 @@ t.test('a request without a key, with another word, or with an unknown key is re
   t.match((await ask({}, undefined)).thrown, { code: 'missing_key' })
   t.match((await ask({ 'x-api-key': 'word' }, keyOf('famC'))).thrown, { code: 'invalid_key' })
   t.match((await ask({ 'x-api-key': SECRET }, undefined)).thrown, { code: 'invalid_key' })
-  t.match((await ask({ 'x-api-key': SECRET }, keyOf('gone'))).thrown, { code: 'invalid_key' })
-  t.match((await ask({ 'x-api-key': SECRET }, keyOf('famC', { status: 'disabled' }))).thrown, { code: 'invalid_key' })
+  t.match((await ask({ 'x-api-key': SECRET }, keyOf('gone'))).thrown, { code: 'key_disabled' })
+  t.match((await ask({ 'x-api-key': SECRET }, keyOf('famC', { status: 'disabled' }))).thrown, { code: 'key_disabled' })
 })
 
 t.test('an expired or exhausted key may look up its balance and may not buy', async t => {

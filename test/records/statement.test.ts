@@ -130,6 +130,9 @@ onEachEngine('a statement has every booking once, in its order, and no line ever
     const rest = await follows(t, records, id)
     t.ok(rest.opening, 'what is deleted is one opening line')
     t.strictSame(told(rest), told(page).slice(0, rest.lines.length))
+    for (const size of [1, 3]) t.strictSame(told(await statement(records, id, size)), told(rest), `pages of ${size}`)
+    await records.deleteBefore(NOW + (ordinal + 1) * 1000)
+    await follows(t, records, id)
   }
 })
 
