@@ -4,8 +4,9 @@ import type { Outcome } from '../exchange/exchange.ts'
 import type { HttpExchange } from '../exchange/http-exchange.ts'
 import { modelOf } from '../exchange/model.ts'
 import { type RequestEnd, requestEnd } from '../exchange/request-end.ts'
-import { standingIn } from '../formats/classify.ts'
-import { withoutEchoes } from '../formats/failures.ts'
+import { plainRequest } from '../formats/classify.ts'
+import { withoutEchoes } from '../formats/echoes.ts'
+import { inOneLine } from '../lib/printable.ts'
 import type { Environment } from '../lib/environment.ts'
 import type { FailedRequest, RequestSums } from '../records/request-sums.ts'
 import type { FailureStory } from '../records/failures.ts'
@@ -14,6 +15,9 @@ import { known } from './reply-hooks.ts'
 /** Characters of what a provider said, and of what a client read, that are noted. */
 const WORDS_MAX = 300
 
+/** Characters of a text that are read: enough for what is noted, however much of it is a secret. */
+const READ_MAX = 20_000
+const NO_BODY = Buffer.from('null')
 /** The largest request that is searched for what a provider repeats of it. */
 const SEARCHED_BYTES_MAX = 256 * 1024
 
@@ -67,16 +71,11 @@ export class RequestBook {
     outcome: Outcome,
     { who }: RequestEnd,
   ): Pick<FailedRequest, 'who' | 'httpStatus' | 'words' | 'story'> {
-    const { scrubber, now } = this.#environment
+    const { now } = this.#environment
     const error = outcome.kind === 'failed' ? outcome.error : undefined
-    const stands = standingIn(() => x.body.bytes(), x.headers)
-    // A large request would take long to search, so nothing of a provider's message is kept.
-    const clean = once((text: string): string =>
-      x.body.bytes().length > SEARCHED_BYTES_MAX ? '' : scrubber.scrub(withoutEchoes(text, stands)).slice(0, WORDS_MAX),
-    )
+    const clean = once((text: string): string => this.#cleaned(text, x))
     const said = x.providersWords
-    const parts = said ? [...said.codes, said.message === '' ? '' : clean(said.message)] : []
-    const words = parts.filter(part => part !== '').join(': ')
+    const words = said ? clean([...said.codes, said.message].filter(part => part !== '').join(': ')) : ''
     const held = known(x).runningHold?.keyHold.amount
     const story: FailureStory = {
       endpoint: x.path,
@@ -85,16 +84,25 @@ export class RequestBook {
       ms: now() - x.startedAt,
       attempts: x.attempts,
       ...(held !== undefined && { held: String(held) }),
-      // A provider's own words stand in the message of a rejection.
-      ...(error && { message: error.code === 'upstream_rejected' ? clean(error.message) : error.message }),
+      // A message may have words of the provider, or of the request.
+      ...(error && { message: clean(error.message) }),
       ...('by' in outcome && outcome.by !== undefined && { by: outcome.by }),
     }
     return {
       who: who ?? 'gateway',
       httpStatus: statusSent(x, outcome),
-      words: words === '' ? undefined : scrubber.scrub(words).slice(0, WORDS_MAX),
+      words: words === '' ? undefined : words,
       story: JSON.stringify(story),
     }
+  }
+
+  /** Returns a text without secrets, without the request's own words, and in one line of visible characters. */
+  #cleaned(text: string, x: HttpExchange): string {
+    const scrubbed = this.#environment.scrubber.scrub(text.slice(0, READ_MAX))
+    const body = x.body?.bytes() ?? NO_BODY
+    // A large request would take long to search.
+    const own = body.length > SEARCHED_BYTES_MAX ? '…' : withoutEchoes(scrubbed, plainRequest(body, x.headers))
+    return inOneLine(own).slice(0, WORDS_MAX)
   }
 }
 

@@ -161,34 +161,6 @@ export function codesOf({ type, code }: Failure): string[] {
   return [type, code].filter(kind => kind !== undefined && /^[\w.:/-]{1,64}$/.test(kind)) as string[]
 }
 
-/** Characters of a text that repeats the request, from which on it is left out. */
-const ECHO_CHARS = 20
-/** Each repetition has one whole block of so many characters that begins at a multiple of it. */
-const BLOCK_CHARS = 10
-/** Characters of a text that are looked at. */
-const READ_CHARS = 320
-
-/**
- * Returns the beginning of a text in one line, with an ellipsis in the place of whatever repeats 20 characters of the
- * request.
- * @param standsInRequest whether words stand in the request
- */
-export function withoutEchoes(message: string, standsInRequest: (words: string) => boolean): string {
-  const text = message.replaceAll(/\s+/g, ' ').trim().slice(0, READ_CHARS)
-  const repeated = new Set<number>()
-  for (let block = 0; block + BLOCK_CHARS <= text.length; block += BLOCK_CHARS) {
-    if (!standsInRequest(text.slice(block, block + BLOCK_CHARS))) continue
-    const last = Math.min(block, text.length - ECHO_CHARS)
-    for (let from = Math.max(0, block + BLOCK_CHARS - ECHO_CHARS); from <= last; from++)
-      if (standsInRequest(text.slice(from, from + ECHO_CHARS)))
-        for (let at = from; at < from + ECHO_CHARS; at++) repeated.add(at)
-  }
-  return Array.from({ length: text.length }, (_, at) => {
-    if (!repeated.has(at)) return text[at]
-    return repeated.has(at - 1) ? '' : '…'
-  }).join('')
-}
-
 /**
  * Returns the beginning of a text, without everything between its first and its last quotation mark.
  * @param chars length of the beginning

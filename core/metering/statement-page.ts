@@ -1,4 +1,5 @@
 /** Pages of a statement, newest first, as customers and operators read them. */
+import { hash } from 'node:crypto'
 import { GatewayError } from '../errors.ts'
 import type { Ledger } from '../ledger/ledger.ts'
 import { stored } from '../ledger/scripts.ts'
@@ -39,7 +40,7 @@ export async function statementPage(
   cursor: string | undefined,
   size: number,
 ): Promise<StatementRows> {
-  const place = placeIn(cursor)
+  const place = placeIn(cursor, `${records.id} ${account}`)
   const { lines, next, opening } = await stored(records.history.statement(account, place, size))
   const first = opening && {
     number: opening.number,
@@ -49,7 +50,7 @@ export async function statementPage(
   }
   return {
     data: [...lines.map(lineView), ...(first ? [{ ...NO_LINE, ...first }] : [])],
-    next: next && `${next.number}_${next.ordinal}_${next.balance}`,
+    next: next && cursorOf(next, `${records.id} ${account}`),
   }
 }
 
@@ -69,15 +70,22 @@ export async function statementSums(ledger: Ledger, account: string): Promise<Re
   }
 }
 
-function placeIn(cursor: string | undefined): StatementPlace {
+/** Writes a place so that only the gateway can have written it: another one could make it read a whole history. */
+function cursorOf({ number, ordinal, balance }: StatementPlace, secret: string): string {
+  const place = `${number}_${ordinal}_${balance}`
+  return `${place}_${hash('sha256', `${secret} ${place}`).slice(0, 16)}`
+}
+
+function placeIn(cursor: string | undefined, secret: string): StatementPlace {
   if (cursor === undefined) return NEWEST
-  const [, number, ordinal, balance] = /^(\d{1,15})_(\d{1,16})_(-?\d{1,18})$/.exec(cursor) ?? []
-  if (balance === undefined)
+  const [, number, ordinal, balance] = /^(\d{1,15})_(\d{1,16})_(-?\d{1,18})_/.exec(cursor) ?? []
+  const place = { number: Number(number), ordinal: Number(ordinal), balance: BigInt(balance ?? 0) }
+  if (balance === undefined || cursorOf(place, secret) !== cursor)
     throw new GatewayError('bad_request', {
       message: '"cursor" must be the next_cursor of an earlier answer.',
       param: 'cursor',
     })
-  return { number: Number(number), ordinal: Number(ordinal), balance: BigInt(balance) }
+  return place
 }
 
 function amounts(amount: bigint, balance: bigint): Record<string, unknown> {

@@ -15,7 +15,7 @@ import type { Names, NewNames } from './names.ts'
 import { ENTRY_COLUMNS, entryOf, namesIn, rowOf } from './exchange-rows.ts'
 import { DaySums } from './day-sums.ts'
 import { writeTotals } from './totals.ts'
-import { type RequestBatch, RequestSums, writeFailures } from './request-sums.ts'
+import { FailuresUnwritten, type RequestBatch, RequestSums, writeFailures } from './request-sums.ts'
 import { watched, type Watcher, WatcherFailed } from './watcher.ts'
 
 /** A place in a shard's stream: the two parts of a stream id. */
@@ -120,7 +120,13 @@ export class Recorder {
     positions: ReadonlyMap<number, Position>,
     generation?: number,
   ): Promise<void> {
-    await this.requests.record(requests => this.#record(entries, positions, requests, generation))
+    await this.requests.record(requests =>
+      this.#record(entries, positions, requests, generation).catch((cause: unknown) => {
+        if (!(cause instanceof FailuresUnwritten)) throw cause
+        // Charges must not wait for the causes of failures.
+        return this.#record(entries, positions, { ...requests, failures: [], alike: new Map() }, generation)
+      }),
+    )
   }
 
   async #record(

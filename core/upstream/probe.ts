@@ -22,7 +22,8 @@ export async function probe({ speaks, timeouts }: Upstream, account: Account, mo
   const began = performance.now()
   const answered = (failure?: string): Probed => ({
     ms: Math.round(performance.now() - began),
-    ...(failure !== undefined && { failure }),
+    // A provider may repeat the credential.
+    ...(failure !== undefined && { failure: failure.replaceAll(account.key, '***') }),
   })
   const dispatcher = new Agent({ connect: connectorBy(account.proxy, timeouts.connectMs, false) })
   try {

@@ -1,14 +1,11 @@
 import t from 'tap'
-import { standingIn } from '../../core/formats/classify.ts'
-import { codesOf, withoutEchoes } from '../../core/formats/failures.ts'
+import { plainRequest } from '../../core/formats/classify.ts'
+import { withoutEchoes } from '../../core/formats/echoes.ts'
+import { codesOf } from '../../core/formats/failures.ts'
 
 const PROMPT = 'The patient was born on 1 April 1980 in "Bremen".\nHe has a fever.'
 const body = Buffer.from(JSON.stringify({ messages: [{ role: 'user', content: PROMPT }] }))
-const clean = (message: string, request = body): string =>
-  withoutEchoes(
-    message,
-    standingIn(() => request, {}),
-  )
+const clean = (message: string, request = body): string => withoutEchoes(message, plainRequest(request, {}))
 
 t.test('what a provider repeats of a request is left out, and the rest stays', t => {
   const cases: readonly (readonly [message: string, kept: string])[] = [
@@ -27,9 +24,22 @@ t.test('what a provider repeats of a request is left out, and the rest stays', t
   t.end()
 })
 
-t.test('of a request that is too long to search, nothing is repeated', t => {
-  const long = Buffer.from(JSON.stringify({ content: 'x'.repeat(2 ** 20) }))
-  t.equal(clean('anything that is longer than twenty characters', long), '…')
+t.test('escapes that a provider prints as text hide nothing', t => {
+  const chinese = '请不要把这段很长的私人文字写进任何日志文件里面谢谢'
+  const request = Buffer.from(JSON.stringify({ content: `${chinese}\n${PROMPT}` }))
+  const printed = JSON.stringify(chinese).replaceAll(
+    /[\u4e00-\u9fff]/g,
+    each => `\\u${each.charCodeAt(0).toString(16)}`,
+  )
+  t.equal(clean(`bad value ${printed}`, request), 'bad value …"')
+  t.equal(clean(String.raw`bad value 'in \"Bremen\".\nHe has a fever'`, request), "bad value '…'")
+  t.end()
+})
+
+t.test('hostile texts take no longer than others', t => {
+  const long = Buffer.from(JSON.stringify({ content: 'a'.repeat(250_000) }))
+  t.equal(clean(`b${'a'.repeat(19)}`.repeat(30), long), `b${'a'.repeat(19)}`.repeat(30))
+  t.equal(clean('a'.repeat(600), long), '…')
   t.end()
 })
 

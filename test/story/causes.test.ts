@@ -59,7 +59,7 @@ t.test('each failed request has who failed, a code, what the provider said, and 
         code: 'upstream_rejected',
         status: 400,
         account: 'famC/1',
-        words: 'invalid_request_error: "…" is no good prompt',
+        words: 'invalid_request_error: …" is no good prompt',
       },
     },
     {
@@ -67,6 +67,11 @@ t.test('each failed request has who failed, a code, what the provider said, and 
       script: answers({ error: { message: `sk-abcdefghijklmnopqrstuvwxyz0123 broke` } }, 500),
       want: { who: 'provider', code: 'upstream_failed', status: 502, account: 'famC/1', words: 'sk-*** broke' },
       says: /^famC\/1 was asked \d+ ms after the request came and answered with status 500, after \d+ ms \(a failure of the provider\)\.\nThe provider failed \(upstream_failed\)\.\nWhat was said of it: sk-\*\*\* broke$/m,
+    },
+    {
+      name: 'a message with characters that a database or a terminal does not take',
+      script: answers({ error: { message: 'bad \0\x1b[31m\u202e' } }, 500),
+      want: { who: 'provider', code: 'upstream_failed', words: String.raw`bad \u0000\u001b[31m\u202e` },
     },
     {
       name: 'an account that its provider limits',
