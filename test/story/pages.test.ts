@@ -187,7 +187,7 @@ t.test('a customer redeems a code, tests the key and reads what it cost', async 
   await page.getByLabel('Code').fill(credits)
   await page.getByRole('button', { name: 'Redeem' }).click()
   await page.getByText('7 of 7 credits left').waitFor()
-  await page.getByRole('tab', { name: 'Models and prices' }).click()
+  await page.getByRole('tab', { name: 'Set up' }).click()
   for (const path of ['/v1/messages', '/v1/responses', '/v1/chat/completions']) {
     await page.getByLabel('Endpoint').selectOption(path)
     await page.getByRole('button', { name: 'Test this key' }).click()
@@ -287,7 +287,7 @@ t.test('set-up has the key, the address and the model of each client', async t =
   const key = await office.gateway.key('famC')
   const page = await visit(t, `${office.gateway.url}/#setup`)
   await paste(page, key)
-  await page.getByLabel('Model').selectOption('acme/famC-5.6-sol')
+  await page.getByLabel('Model', { exact: true }).selectOption('acme/famC-5.6-sol')
   await page.getByLabel(/Hide the key/).uncheck()
   const texts = async (client: string): Promise<string> => {
     await page.getByRole('button', { name: client, exact: true }).click()

@@ -223,9 +223,10 @@ function showInfo(info) {
       {
         id: 'setup',
         label: 'Set up',
-        show: panel => setupPanel(panel, info, { base: baseUrl(), key: currentKey() ?? '', title: settings.title }),
+        show: panel =>
+          setupPanel(panel, info, { base: baseUrl(), key: currentKey() ?? '', title: settings.title }, refreshHeadline),
       },
-      { id: 'models', label: 'Models and prices', show: panel => modelsPanel(panel, info, refreshHeadline) },
+      { id: 'models', label: 'Models and prices', show: panel => modelsPanel(panel, info) },
       { id: 'history', label: 'Requests', show: panel => historyPanel(panel, info) },
       { id: 'statement', label: 'Statement', show: panel => statementPanel(panel) },
       {

@@ -1,16 +1,14 @@
-/** Models with their prices, and requests that try one. */
+/** Models with their prices. */
 import { fill, h } from './dom.js'
 import { amount } from './format.js'
-import { testCard } from './try.js'
 
-/** @param {Element} panel @param {any} info @param {() => void} onSpent called when something was spent */
-export function modelsPanel(panel, info, onSpent) {
+/** @param {Element} panel @param {any} info */
+export function modelsPanel(panel, info) {
   fill(
     panel,
     h(
       'div',
       { class: 'stack' },
-      testCard(info, onSpent),
       h('section', { class: 'card' }, h('h2', {}, 'Models and prices'), priceTable(info, info.default_model)),
     ),
   )

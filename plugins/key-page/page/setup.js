@@ -1,6 +1,7 @@
 /** Set-up of clients for this very key: with its address, its models and the key itself. */
 import { button, fill, h, select, field } from './dom.js'
 import { copyButton } from './give.js'
+import { testCard } from './try.js'
 
 /**
  * `small` is the cheapest model, for work in the background; `context` is the context window of the model in tokens.
@@ -127,9 +128,9 @@ function curl({ base, key, model, endpoint }) {
 
 /**
  * @param {Element} panel @param {any} info
- * @param {{ base: string, key: string, title: string }} own
+ * @param {{ base: string, key: string, title: string }} own @param {() => void} onSpent called when a test was charged
  */
-export function setupPanel(panel, info, own) {
+export function setupPanel(panel, info, own, onSpent) {
   const model = select(
     info.models.map(id => [id, id]),
     { value: info.default_model },
@@ -179,15 +180,20 @@ export function setupPanel(panel, info, own) {
   fill(
     panel,
     h(
-      'section',
-      { class: 'card stack' },
+      'div',
+      { class: 'stack' },
       h(
-        'div',
-        { class: 'fields' },
-        field('Model', model),
-        h('label', { class: 'check' }, hidden, 'Hide the key on the screen; copying gives all of it'),
+        'section',
+        { class: 'card stack' },
+        h(
+          'div',
+          { class: 'fields' },
+          field('Model', model),
+          h('label', { class: 'check' }, hidden, 'Hide the key on the screen; copying gives all of it'),
+        ),
+        h('div', { class: 'clients' }, h('nav', { 'aria-label': 'Clients' }, buttons), place),
       ),
-      h('div', { class: 'clients' }, h('nav', { 'aria-label': 'Clients' }, buttons), place),
+      testCard(info, onSpent),
     ),
   )
   show()

@@ -67,7 +67,7 @@ export function testCard(info, onSpent) {
     { class: 'card stack' },
     h('h2', {}, 'Test this key'),
     h('p', { class: 'muted' }, 'Sends one short question as your client would. It is charged like any other request.'),
-    h('div', { class: 'fields' }, field('Model', model), field('Endpoint', path)),
+    h('div', { class: 'fields' }, field('Model to ask', model), field('Endpoint', path)),
     h('div', { class: 'row' }, start, stop),
     output,
     result,
