@@ -55,7 +55,7 @@ export default definePlugin({
       if (secret === undefined) return all
       // The public list does not depend on the store.
       const key = await Promise.resolve(keys.find(secret)).catch(() => undefined)
-      return (key && byType.get(key.type)) ?? all
+      return (key?.status === 'active' && byType.get(key.type)) || all
     }
     return {
       async request(x) {

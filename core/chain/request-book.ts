@@ -4,8 +4,7 @@ import type { Outcome } from '../exchange/exchange.ts'
 import type { HttpExchange } from '../exchange/http-exchange.ts'
 import { modelOf } from '../exchange/model.ts'
 import { type RequestEnd, requestEnd } from '../exchange/request-end.ts'
-import { plainRequest } from '../formats/classify.ts'
-import { withoutEchoes } from '../formats/echoes.ts'
+import { textsOf, withoutEchoes } from '../formats/echoes.ts'
 import { inOneLine } from '../lib/printable.ts'
 import type { Environment } from '../lib/environment.ts'
 import type { FailedRequest, RequestSums } from '../records/request-sums.ts'
@@ -75,7 +74,12 @@ export class RequestBook {
     const error = outcome.kind === 'failed' ? outcome.error : undefined
     const clean = once((text: string): string => this.#cleaned(text, x))
     const said = x.providersWords
-    const words = said ? clean([...said.codes, said.message].filter(part => part !== '').join(': ')) : ''
+    const isLarge = (x.body?.bytes().length ?? 0) > SEARCHED_BYTES_MAX
+    const parts = said ? [...said.codes.map(code => (isLarge ? code : clean(code))), clean(said.message)] : []
+    const words = parts
+      .filter(part => part !== '')
+      .join(': ')
+      .slice(0, WORDS_MAX)
     const held = known(x).runningHold?.keyHold.amount
     const story: FailureStory = {
       endpoint: x.path,
@@ -84,8 +88,8 @@ export class RequestBook {
       ms: now() - x.startedAt,
       attempts: x.attempts,
       ...(held !== undefined && { held: String(held) }),
-      // A message may have words of the provider, or of the request.
-      ...(error && { message: clean(error.message) }),
+      // A rejection has the provider's words. The gateway's own may name a part of the request.
+      ...(error && { message: isLarge && error.code !== 'upstream_rejected' ? error.message : clean(error.message) }),
       ...('by' in outcome && outcome.by !== undefined && { by: outcome.by }),
     }
     return {
@@ -98,11 +102,13 @@ export class RequestBook {
 
   /** Returns a text without secrets, without the request's own words, and in one line of visible characters. */
   #cleaned(text: string, x: HttpExchange): string {
-    const scrubbed = this.#environment.scrubber.scrub(text.slice(0, READ_MAX))
+    const { scrubber } = this.#environment
+    const scrubbed = scrubber.scrub(text.replaceAll(/\s+/g, ' ').slice(0, READ_MAX))
     const body = x.body?.bytes() ?? NO_BODY
     // A large request would take long to search.
-    const own = body.length > SEARCHED_BYTES_MAX ? '…' : withoutEchoes(scrubbed, plainRequest(body, x.headers))
-    return inOneLine(own).slice(0, WORDS_MAX)
+    const own = body.length > SEARCHED_BYTES_MAX ? '' : withoutEchoes(scrubbed, textsOf(body, x.headers))
+    // Escapes that were decoded may have hidden a secret.
+    return inOneLine(scrubber.scrub(own)).slice(0, WORDS_MAX)
   }
 }
 

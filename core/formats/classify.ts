@@ -310,14 +310,9 @@ export function standingIn(body: () => Buffer, headers: Readonly<IncomingHttpHea
   return words => {
     const json = body()
     if (json.length > PARSED_BYTES_MAX) return true
-    request ??= plainRequest(json, headers)
+    request ??= plain([JSON.stringify(JSON.parse(json.toString())), ...Object.values(headers).map(String)].join('\n'))
     return request.includes(plain(JSON.stringify(words).slice(1, -1)))
   }
-}
-
-/** Returns the texts of a request in one case and in lines of one kind, with the escapes of JSON. */
-export function plainRequest(json: Buffer, headers: Readonly<IncomingHttpHeaders>): string {
-  return plain([JSON.stringify(JSON.parse(json.toString())), ...Object.values(headers).map(String)].join('\n'))
 }
 
 /** A text in one case, with one space where there are several, or a line break. */

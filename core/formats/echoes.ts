@@ -8,28 +8,58 @@ const READ_CHARS = 600
 const BASE = 257
 const LEAVING = Array.from({ length: ECHO_CHARS }).reduce((power: number) => Math.imul(power, BASE), 1)
 
-/** Escapes that a provider has printed as text. */
-const PRINTED = /\\u([0-9a-f]{4})|\\([nrt"\\/])/gi
+/** Escapes that a provider has printed as text, perhaps several times over. */
+const PRINTED = /\\u([0-9a-f]{4})|\\([bfnrt"\\/])/gi
+const DECODED_TIMES = 3
+
+/** Returns the texts of a request: the strings of its body and its headers, as `withoutEchoes` compares them. */
+export function textsOf(json: Buffer, headers: Readonly<Record<string, string | string[] | undefined>>): string {
+  const texts = Object.values(headers).map(String)
+  const waiting: unknown[] = [JSON.parse(json.toString())]
+  while (waiting.length > 0) {
+    const value = waiting.pop()
+    if (typeof value === 'string') texts.push(value)
+    else if (typeof value === 'object' && value !== null)
+      for (const [name, each] of Object.entries(value)) {
+        texts.push(name)
+        waiting.push(each)
+      }
+  }
+  return comparable(texts.join('\0').replaceAll(/\s+/g, ' '))
+}
+
+/** A text in one case: the end of a Greek word has a letter of its own, which no other case has. */
+function comparable(text: string): string {
+  return text.toLowerCase().replaceAll('ς', 'σ')
+}
 
 /**
  * Returns the beginning of a text in one line, with an ellipsis in the place of whatever repeats 20 characters of a request.
  * The time that it takes grows with the lengths of both, whatever they are.
- * @param request as `plainRequest` returns it
+ * @param texts as `textsOf` returns them
  */
-export function withoutEchoes(message: string, request: string): string {
-  const decoded = message.replaceAll(PRINTED, (_, hex: string | undefined, other: string) => {
-    if (hex !== undefined) return String.fromCharCode(Number.parseInt(hex, 16))
-    return /[nrt]/i.test(other) ? ' ' : other
-  })
-  const characters = Array.from(decoded.replaceAll(/\s+/g, ' ').trim()).slice(0, READ_CHARS)
-  // A request has the escapes of JSON, in lower case.
-  const escaped = characters.map(each => JSON.stringify(each).slice(1, -1).toLowerCase())
-  const repeated = repeatedIn(escaped.join(''), request)
+export function withoutEchoes(message: string, texts: string): string {
+  let kept = stripped(message, texts)
+  for (let time = 0; time < DECODED_TIMES; time++) {
+    const decoded = kept.replaceAll(PRINTED, (_, hex: string | undefined, other: string) => {
+      if (hex !== undefined) return String.fromCharCode(Number.parseInt(hex, 16))
+      return /[bfnrt]/i.test(other) ? ' ' : other
+    })
+    if (decoded === kept) return kept
+    kept = stripped(decoded, texts)
+  }
+  return kept
+}
+
+function stripped(message: string, texts: string): string {
+  const characters = Array.from(message.replaceAll(/\s+/g, ' ').trim()).slice(0, READ_CHARS)
+  const compared = characters.map(comparable)
+  const repeated = repeatedIn(compared.join(''), texts)
   let at = 0
   let kept = ''
   let isInEcho = false
   characters.forEach((each, index) => {
-    const { length } = escaped[index] ?? ''
+    const { length } = compared[index] ?? ''
     const isRepeated = repeated.slice(at, at + length).includes(true)
     if (!isRepeated) kept += each
     else if (!isInEcho) kept += '…'

@@ -166,12 +166,13 @@ export function codesOf({ type, code }: Failure): string[] {
  * @param chars length of the beginning
  */
 export function unquoted(message: string, chars = LOGGED_CHARS_MAX): string {
-  const text = message.slice(0, chars)
+  // A word that is cut may be a part of a credential, which nothing would recognise.
+  const text = message.length > chars ? message.slice(0, chars).replace(/\S*$/, '') : message
   const open = text.search(OPENING)
   if (open === -1) return text
   const close = Math.max(...CLOSING.map(mark => text.lastIndexOf(mark)))
   // The end of a quotation may lie beyond the beginning.
-  const whole = text.length === message.length && close > open
+  const whole = message.length <= chars && close > open
   // A short quotation is a name, which the log shows. Whose name it is does not matter there.
   const isName = chars === LOGGED_CHARS_MAX && whole && close - open <= NAME_CHARS_MAX
   return isName ? text : `${text.slice(0, open)}…${whole ? text.slice(close + 1) : ''}`

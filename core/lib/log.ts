@@ -19,9 +19,14 @@ export class Scrubber {
   /** Adds credentials to remove. Short words are ignored, as removing them would mutilate ordinary text. */
   watch(secrets: readonly string[]): void {
     const long = secrets.filter(secret => secret.length >= 8)
-    // In a line of JSON a credential may be written with escapes.
+    // In a line of JSON a credential may be written with escapes, and in an address encoded.
     this.#secrets = [
-      ...new Set([...this.#secrets, ...long, ...long.map(secret => JSON.stringify(secret).slice(1, -1))]),
+      ...new Set([
+        ...this.#secrets,
+        ...long,
+        ...long.map(secret => JSON.stringify(secret).slice(1, -1)),
+        ...long.filter(secret => secret.isWellFormed()).map(encodeURIComponent),
+      ]),
     ]
   }
 

@@ -22,7 +22,6 @@ export async function probe({ speaks, timeouts }: Upstream, account: Account, mo
   const began = performance.now()
   const answered = (failure?: string): Probed => ({
     ms: Math.round(performance.now() - began),
-    // A provider may repeat the credential.
     ...(failure !== undefined && { failure: failure.replaceAll(account.key, '***') }),
   })
   const dispatcher = new Agent({ connect: connectorBy(account.proxy, timeouts.connectMs, false) })
@@ -37,7 +36,9 @@ export async function probe({ speaks, timeouts }: Upstream, account: Account, mo
     })
     const { failure } = format.read(jsonFrom(await reply.text()))
     if (reply.status === 200 && !failure) return answered()
-    return answered(failureCause(reply.status, failure).message)
+    // A provider may repeat the credential. It is removed before the message is shortened.
+    const said = failure && { ...failure, message: failure.message.replaceAll(account.key, '***') }
+    return answered(failureCause(reply.status, said).message)
   } catch (cause) {
     return answered(reasonOf((cause as Error).cause ?? cause))
   } finally {

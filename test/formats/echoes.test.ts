@@ -1,11 +1,10 @@
 import t from 'tap'
-import { plainRequest } from '../../core/formats/classify.ts'
-import { withoutEchoes } from '../../core/formats/echoes.ts'
+import { textsOf, withoutEchoes } from '../../core/formats/echoes.ts'
 import { codesOf } from '../../core/formats/failures.ts'
 
 const PROMPT = 'The patient was born on 1 April 1980 in "Bremen".\nHe has a fever.'
 const body = Buffer.from(JSON.stringify({ messages: [{ role: 'user', content: PROMPT }] }))
-const clean = (message: string, request = body): string => withoutEchoes(message, plainRequest(request, {}))
+const clean = (message: string, request = body): string => withoutEchoes(message, textsOf(request, {}))
 
 t.test('what a provider repeats of a request is left out, and the rest stays', t => {
   const cases: readonly (readonly [message: string, kept: string])[] = [
@@ -31,8 +30,22 @@ t.test('escapes that a provider prints as text hide nothing', t => {
     /[\u4e00-\u9fff]/g,
     each => `\\u${each.charCodeAt(0).toString(16)}`,
   )
-  t.equal(clean(`bad value ${printed}`, request), 'bad value …"')
+  t.equal(clean(`bad value ${printed}`, request), 'bad value "…"')
   t.equal(clean(String.raw`bad value 'in \"Bremen\".\nHe has a fever'`, request), "bad value '…'")
+  t.end()
+})
+
+t.test('prompts that have escapes themselves are left out as well', t => {
+  for (const prompt of [
+    String.raw`{"name":"Anna Meier","city":"Bremen","pin":"hunter2"}`,
+    String.raw`{"text": "\u8bf7\u4e0d\u8981\u628a\u8fd9\u6bb5"}`,
+    String.raw`C:\reports\new\axes\tent\notes\readme.txt`,
+    'ΟΔΟΣ ΤΩΝ ΠΑΛΑΙΩΝ ΗΡΩΩΝ ΤΗΣ ΠΟΛΗΣ',
+  ]) {
+    const request = Buffer.from(JSON.stringify({ messages: [{ role: 'user', content: prompt }] }))
+    t.equal(clean(`bad: ${prompt}`, request), 'bad: …', prompt)
+    t.notMatch(clean(`bad: ${JSON.stringify(prompt)}`, request), prompt.slice(4, 24))
+  }
   t.end()
 })
 

@@ -59,7 +59,7 @@ t.test('each failed request has who failed, a code, what the provider said, and 
         code: 'upstream_rejected',
         status: 400,
         account: 'famC/1',
-        words: 'invalid_request_error: …" is no good prompt',
+        words: 'invalid_request_error: "…" is no good prompt',
       },
     },
     {
