@@ -1,7 +1,8 @@
 /** Lists that come in pages: filters above, a table, and the buttons to the next page. */
 import { csvAddress, read } from './api.js'
-import { button, debounced, fill, h, icon } from './dom.js'
+import { debounced, fill, h, icon } from './dom.js'
 import { fromAddress, toAddress } from './filters.js'
+import { pager } from './pager.js'
 
 const PAGE = 100
 
@@ -35,10 +36,7 @@ export function pagedList(
     address = false,
   },
 ) {
-  /** @type {(string | undefined)[]} the cursors of the pages before */
-  let back = []
-  /** @type {string | undefined} */
-  let cursor
+  const pages = pager(load, ['Previous', 'Next'])
   let order = sort
   /** @type {AbortController | undefined} */
   let running
@@ -76,7 +74,7 @@ export function pagedList(
     body.setAttribute('aria-busy', 'true')
     const wanted = query()
     wanted.set('limit', String(PAGE))
-    if (cursor) wanted.set('cursor', cursor)
+    if (pages.cursor) wanted.set('cursor', pages.cursor)
     try {
       show(await read(`${path}?${wanted}`, signal))
       fill(fault)
@@ -97,32 +95,14 @@ export function pagedList(
     if (page.data.length === 0)
       fill(body, h('tr', {}, h('td', { class: 'empty', colspan: String(columns.length) }, emptyWords(page))))
     else fill(body, page.data.map(rowOf))
-    const before = button(
-      'Previous',
-      () => {
-        cursor = back.pop()
-        return load()
-      },
-      { class: 'button small', disabled: back.length === 0 },
-    )
-    const next = button(
-      'Next',
-      () => {
-        back.push(cursor)
-        cursor = page.next_cursor
-        return load()
-      },
-      { class: 'button small', disabled: !page.has_more },
-    )
-    const from = back.length * PAGE + 1
+    const from = pages.pagesBefore * PAGE + 1
     const range =
       page.data.length === 0 ? '' : `${from} to ${from + page.data.length - 1}${page.has_more ? ' of more' : ''}`
     fill(
       foot,
       h('span', { class: 'muted' }, range),
       csv && h('a', { class: 'button small', href: csvAddress(path, query()), download: '' }, icon('download'), 'CSV'),
-      before,
-      next,
+      pages.buttons(page),
     )
   }
 
@@ -146,9 +126,7 @@ export function pagedList(
 
   function first() {
     if (address) toAddress(filters)
-    back = []
-    cursor = undefined
-    return load()
+    return pages.first()
   }
 
   if (address) fromAddress(filters)

@@ -1,13 +1,12 @@
 /** The requests of a key, newest first. */
-import { read, send } from './api.js'
+import { send } from './api.js'
 import { button, field, fill, h, icon, select } from './dom.js'
 import { openDialog } from './dialog.js'
 import { amount, number, time } from './format.js'
 import { chargeTable } from './charge.js'
 import { save } from './give.js'
 import { took } from './overview.js'
-
-const PAGE = 50
+import { pages } from './pages.js'
 
 const STATUS = {
   ok: ['ok', 'good'],
@@ -27,64 +26,15 @@ export function historyPanel(panel, info) {
     from: h('input', { type: 'date' }),
     to: h('input', { type: 'date' }),
   }
-  const list = h('div', {})
-  /** @type {(string | undefined)[]} the cursors of the pages before */
-  let back = []
-  let cursor
-  let turn = 0
   const query = (more = {}) => {
     const wanted = Object.entries(filters).map(([name, { value }]) => [name, value])
     const all = [...wanted, ...Object.entries(more)].filter(([, value]) => value)
     return new URLSearchParams(/** @type {any} */ (all)).toString()
   }
-  const load = async () => {
-    const own = ++turn
-    list.setAttribute('aria-busy', 'true')
-    try {
-      const page = await read(`/api/v1/key-info/history?${query({ page_size: String(PAGE), cursor })}`)
-      if (own === turn) show(page)
-    } catch (thrown) {
-      if (own === turn)
-        fill(list, h('p', { class: 'fault', role: 'alert' }, thrown instanceof Error ? thrown.message : ''))
-    } finally {
-      list.removeAttribute('aria-busy')
-    }
-  }
-  const show = page => {
-    const newer = button(
-      'Newer',
-      () => {
-        cursor = back.pop()
-        return load()
-      },
-      { class: 'button small', disabled: back.length === 0 },
-    )
-    const older = button(
-      'Older',
-      () => {
-        back.push(cursor)
-        cursor = page.next_cursor
-        return load()
-      },
-      { class: 'button small', disabled: !page.has_more },
-    )
-    fill(
-      list,
-      page.data.length === 0
-        ? h(
-            'p',
-            { class: 'empty' },
-            page.has_more ? 'None among the newest. Older ones may match.' : 'No request matches.',
-          )
-        : table(page.data),
-      h('div', { class: 'row end' }, newer, older),
-    )
-  }
-  const apply = () => {
-    back = []
-    cursor = undefined
-    return load()
-  }
+  const list = pages(
+    more => `/api/v1/key-info/history?${query(more)}`,
+    page => (page.data.length === 0 ? h('p', { class: 'empty' }, emptyWords(page)) : table(page.data)),
+  )
   const form = h(
     'form',
     { class: 'fields' },
@@ -94,7 +44,7 @@ export function historyPanel(panel, info) {
     field('To (UTC)', filters.to),
   )
   form.addEventListener('submit', event => event.preventDefault())
-  form.addEventListener('change', () => void apply())
+  form.addEventListener('change', () => void list.first())
   const csv = button([icon('download'), 'Download as CSV'], async () => {
     const response = await send(`/api/v1/key-info/history?${query({ format: 'csv' })}`, {
       headers: { accept: 'text/csv' },
@@ -108,10 +58,14 @@ export function historyPanel(panel, info) {
       { class: 'card stack' },
       form,
       h('div', { class: 'row' }, csv, h('span', { class: 'muted' }, 'All times are UTC.')),
-      list,
+      list.element,
     ),
   )
-  void load()
+  void list.first()
+}
+
+function emptyWords({ has_more: hasMore }) {
+  return hasMore ? 'None among the newest. Older ones may match.' : 'No request matches.'
 }
 
 function table(rows) {
