@@ -165,7 +165,7 @@ export interface KeyType {
   readonly formats: readonly Format[]
   readonly default: ModelEntry
   readonly fillDefault: boolean
-  /** Whether everybody may see it: on the customers' page, in prices, and on the page of the status. */
+  /** Whether everybody sees it: on the customers' page, in prices, and on the page of the status. */
   readonly isPublic: boolean
   /** Maximum concurrent requests of one key. */
   readonly concurrency: number
@@ -270,7 +270,7 @@ export interface LedgerConfig {
   readonly historyMs: number
   /** For how long the sums of days are kept by key, in milliseconds. */
   readonly dayHistoryMs: number
-  /** For how long it is kept why requests failed, in milliseconds. */
+  /** For how long the causes of failed requests are kept, in milliseconds. */
   readonly failureHistoryMs: number
   readonly retriesMs: number
   /** Bytes of all replies that are kept for retries. */

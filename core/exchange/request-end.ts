@@ -8,11 +8,11 @@ export const END_KINDS = ['served', 'failed', 'refused', 'left'] as const
 /** How a request ended. */
 export interface RequestEnd {
   readonly kind: (typeof END_KINDS)[number]
-  /** Who failed. Undefined if nobody did. */
+  /** The party that failed. Undefined if the request was served. */
   readonly who: Party | undefined
-  /** The code of the error, also of one that the client could not be sent. */
+  /** The code of the error, even if the client was gone before it could be sent. */
   readonly code: ErrorCode | 'client_left' | 'stage_reply' | undefined
-  /** How histories call it. */
+  /** The status of its entry in the history. */
   readonly status: 'ok' | 'failed' | 'client_gone' | 'broken' | 'budget' | 'disabled'
 }
 

@@ -141,7 +141,7 @@ export class Ledger extends Accounts {
     return this.#live.size
   }
 
-  /** Milliseconds since the oldest hold that this process renews began; 0 if there is none. */
+  /** The age of the oldest hold that this process renews, in milliseconds; 0 if it renews none. */
   get oldestHoldMs(): number {
     const now = this.continuity.now()
     return this.#live.all().reduce((oldest, { id }) => Math.max(oldest, now - timeOfId(id)), 0)

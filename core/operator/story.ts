@@ -17,7 +17,7 @@ export interface RequestStory {
   readonly id: string
   readonly key: string
   readonly ended_at: string | null
-  /** Who failed, and the code of the error; null for a request that was served. */
+  /** The party that failed, and the code of the error. Null for a request that was served. */
   readonly who: string | null
   readonly code: string | null
   /** What the provider said. */
@@ -83,12 +83,7 @@ const ABOUT: Readonly<Record<string, string>> = {
   'ended about the request': 'the reply ended because of the request',
 }
 
-/** What is told of the model of a request that was refused because of it. */
-const UNKNOWN_MODEL: Readonly<Record<string, string>> = {
-  model_not_found: 'It asked for a model that its key may not use.',
-}
-
-/** Ends of requests that were charged, or that nobody failed at. */
+/** How a request ended that has no recorded failure, by the status of its entry. */
 const ENDED: Readonly<Record<string, string>> = {
   ok: 'It was served.',
   client_gone: 'Its client left before the end.',
@@ -159,10 +154,13 @@ function sent(
   return [
     `The request ${id} ended at ${clock(endMs)}${ms === undefined ? '' : `, ${ms} ms after it came`}.`,
     `The key ${key.id} (${named}type ${key.type}) sent it${from} to ${endpoint}${notes?.stream ? ', as a stream' : ''}.`,
-    model
-      ? `It asked for the model ${model}${asked}.`
-      : (UNKNOWN_MODEL[failure?.code ?? ''] ?? 'Its model was not read.'),
+    model ? `It asked for the model ${model}${asked}.` : withoutModel(failure?.code),
   ]
+}
+
+/** Says why a request has no model. @param code of its failure */
+function withoutModel(code: string | undefined): string {
+  return code === 'model_not_found' ? 'It asked for a model that its key may not use.' : 'Its model was not read.'
 }
 
 /** The story of a refund, which is an entry of its own. */

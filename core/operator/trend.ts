@@ -10,14 +10,15 @@ import { lastHour, type RunningOut, runningOut } from '../records/running-out.ts
 import { usageBy } from '../records/usage.ts'
 import { usageView } from './usage-view.ts'
 
-/** Days of revenue. */
+/** Days whose sums are shown, today included. */
 const DAYS = 30
-/** Keys that are used up within so many days, and how many of them are told. */
+/** A key is listed if its balance lasts for less than so many days. */
 const SOON_DAYS = 7
+/** The most keys that are listed. */
 const SOON_KEYS = 10
 const HOUR_MS = 3_600_000
 const MINUTE_MS = 60_000
-/** For how long an answer is good, in milliseconds. */
+/** For how long an answer is given again, in milliseconds. */
 const KEPT_MS = 60_000
 
 /** Returns a key that is used up soon as a row. Amounts are exact decimals. */
@@ -32,7 +33,7 @@ export function runningOutView({ id, name, hint, balance, daily }: RunningOut) {
   }
 }
 
-/** Reads the trend. Those who ask within a minute share one answer: it adds up the days of all keys. */
+/** Reads the trend. Callers share one answer a minute, because a read adds up the days of all keys. */
 export class Trend {
   readonly #ledger: Ledger
   readonly #meter: Pick<MeterState, 'unread'>

@@ -156,7 +156,7 @@ export class RequestSums {
       else for (const count of ['requests', 'errors', 'refused'] as const) newer[count] += sum[count]
     }
     this.#batch.failures = [...failures, ...this.#batch.failures]
-    // What is left out stands for nothing more.
+    // The counts of dropped failures are dropped too.
     for (const { id } of this.#batch.failures.splice(FAILURES_MAX)) alike.delete(id)
     for (const [id, count] of alike) this.#batch.alike.set(id, (this.#batch.alike.get(id) ?? 0) + count)
   }

@@ -49,7 +49,7 @@ const MINUTE = 'ended / 60000'
 export interface Minute {
   /** Minutes since the epoch. */
   readonly minute: number
-  /** Exchanges that were served, and requests that the gateway, an account or a provider failed at. */
+  /** Exchanges that were served, and requests that failed because of the gateway, an account or a provider. */
   readonly served: number
   readonly errors: number
 }

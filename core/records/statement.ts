@@ -29,7 +29,7 @@ export interface StatementLine {
 /** A part of a statement, newest first. */
 export interface StatementPage {
   readonly lines: readonly StatementLine[]
-  /** Where the next part begins. Undefined if there is none. */
+  /** The place of the next part. Undefined at the end of the statement. */
   readonly next: StatementPlace | undefined
   /** The sum of the bookings before the lines that are kept, at the end of the statement. */
   readonly opening: { readonly number: number; readonly balance: bigint } | undefined

@@ -49,7 +49,7 @@ export interface Decision {
   readonly asksNext: 'always' | 'listed' | 'never'
   /** Whether the account may be asked once more, after all others. */
   readonly mayBeAskedAgain: boolean
-  /** Who failed. Undefined if nobody did. */
+  /** The party that failed. Undefined if the attempt was served, or was ended before an answer. */
   readonly who: Party | undefined
 }
 

@@ -4,7 +4,7 @@ import { ACCOUNT, AMOUNT, COUNT, DAY, MS, shape, TEXT, TIME } from './schemas.ts
 const SUMS = {
   requests: COUNT,
   billed: COUNT,
-  errors: { ...COUNT, description: 'Requests that the gateway, an account or a provider failed at.' },
+  errors: { ...COUNT, description: 'Requests that failed because of the gateway, an account or a provider.' },
   refused: { ...COUNT, description: 'Requests that were refused because of their client or their key.' },
   input: COUNT,
   cache_read: COUNT,

@@ -9,7 +9,7 @@ const FAILURE = shape('Failure', {
   at: TIME,
   key: TEXT,
   key_name: { type: 'string', description: "The operator's name of the key, or the end of its secret." },
-  who: { type: 'string', description: 'Who failed: client, key, gateway, account or provider.' },
+  who: { type: 'string', description: 'The party that failed: client, key, gateway, account or provider.' },
   code: TEXT,
   status: { type: ['integer', 'null'], description: 'The status that the client got.' },
   model: TEXT,

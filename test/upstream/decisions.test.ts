@@ -113,7 +113,7 @@ const ABOUT: Readonly<Record<About, string>> = {
   request: 'a failure about the request',
   cut: 'a stream that had begun broke off',
   'ended with an error': 'a stream that had begun ended with an error',
-  left: 'the client left, or the gateway ended the exchange',
+  left: 'the client closed the connection, or the gateway ended the request',
   'ended about the request': 'a stream that had begun ended with a failure about the request',
   served: 'the reply is complete',
 }
@@ -132,7 +132,7 @@ t.test('docs/pools.md has the table of decisions', t => {
   const yes = (value: boolean): string => (value ? 'yes' : 'no')
   const rows = Object.entries(DECISIONS).map(([about, { who, health, countsAsTry, asksNext, mayBeAskedAgain }]) => [
     ABOUT[about as About],
-    who === undefined ? 'nobody' : `the ${who}`,
+    who === undefined ? 'none' : `the ${who}`,
     HEALTH[health],
     yes(countsAsTry),
     ASKS[asksNext],

@@ -1,4 +1,4 @@
-/** Why requests failed: also those that were refused before anything was held, which no history has. */
+/** Why requests failed. The list has requests that were refused before a hold; the history does not. */
 import { h, field } from './dom.js'
 import { openDialog } from './dialog.js'
 import { number, time } from './format.js'
