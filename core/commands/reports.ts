@@ -23,6 +23,11 @@ interface Output {
   readonly json?: boolean
 }
 
+/** Returns a line of a report. Parts that are empty are left out. */
+function lineOf(...parts: readonly (string | number | null)[]): string {
+  return parts.filter(part => part !== '' && part !== null).join('  ')
+}
+
 /** Prints why requests failed, newest first. */
 export async function listFailures(
   environment: Environment,
@@ -49,7 +54,7 @@ export async function listFailures(
     if (options.json) environment.print(JSON.stringify(row))
     else
       environment.print(
-        [
+        lineOf(
           row.at,
           row.id,
           row.key,
@@ -58,9 +63,7 @@ export async function listFailures(
           row.alike > 1 ? `${row.alike} times` : '',
           row.account,
           inOneLine(row.words ?? row.message ?? ''),
-        ]
-          .filter(part => part !== '')
-          .join('  '),
+        ),
       )
   }
 }
@@ -84,14 +87,14 @@ export async function showStatement(
     else if (options.csv) environment.print(csvLine(Object.values(row)))
     else
       environment.print(
-        [
+        lineOf(
           String(number).padStart(6),
           at ?? '-',
           String(type).padEnd(10),
           `${amount} credits`,
           `balance ${balance}`,
           inOneLine([model, reason].filter(Boolean).join(', ')),
-        ].join('  '),
+        ),
       )
   }
   if (next !== undefined && !options.json && !options.csv) environment.print(`More lines follow: --cursor ${next}`)
@@ -112,7 +115,7 @@ export async function listRunningOut(
     if (options.json) environment.print(JSON.stringify(row))
     else
       environment.print(
-        `${row.key}  ${row.hint}  ${row.balance} credits, ${row.daily} a day: ${row.days} days  ${inOneLine(row.name)}`,
+        lineOf(row.key, row.hint, `${row.balance} credits, ${row.daily} a day: ${row.days} days`, inOneLine(row.name)),
       )
   }
 }
