@@ -56,6 +56,19 @@ export const ERRORS = {
     retry: false,
     words: "The input exceeds the model's context window.",
   },
+  item_not_found: {
+    status: 404,
+    who: 'client',
+    retry: false,
+    words: 'An item that the request refers to was not found.',
+  },
+  compaction_bound: {
+    status: 400,
+    who: 'client',
+    retry: false,
+    words:
+      'This conversation contains a compaction that only the provider which made it can read. Continue with a model of that provider, or start a new conversation.',
+  },
   body_too_large: { status: 413, who: 'client', retry: false, words: 'The request body is too large.' },
   unsupported_encoding: {
     status: 415,

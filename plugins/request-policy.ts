@@ -103,7 +103,7 @@ export default definePlugin({
       response(x, head) {
         const names = dropped.get(x)
         if (!names) return
-        const losses = new DroppedFields([...names, ...(x.route?.translation?.dropped.names ?? [])])
+        const losses = new DroppedFields([...names, ...(x.route?.dropped?.names ?? [])])
         head.reply['x-tollgate-dropped'] = String(losses)
       },
     }

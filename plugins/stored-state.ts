@@ -39,6 +39,8 @@ export default definePlugin({
         references.map(({ id }) => id),
       )
       const unknown = references[sizes.indexOf(undefined)]
+      // A translated request has left out what it refers to.
+      if (unknown && x.route.translation) return NOTHING
       if (unknown) throw refusal(unknown.param, unknown.id)
       await pin(
         x,
@@ -62,15 +64,16 @@ export default definePlugin({
       const [first, ...others] = new Set(holders.filter(name => name !== undefined))
       if (first === undefined) return
       const other = references[holders.indexOf(others[0])]
-      if (others.length > 0 && other) throw refusal(other.param, other.id)
+      const leftOut = x.route.translation !== undefined
+      if (others.length > 0 && other && !leftOut) throw refusal(other.param, other.id)
       const { upstreams, sends } = x.model.entry
       const found = upstreams
         .flatMap(upstream => upstream.accounts.map(account => ({ upstream, account, model: sends, lastResort: true })))
         .find(({ account }) => account.name === first)
       // The account is no longer in the file, and its objects cannot be reached.
       const [lost] = references
-      if (!found && lost) throw refusal(lost.param, lost.id)
-      if (!found) return
+      if (!found && lost && !leftOut) throw refusal(lost.param, lost.id)
+      if (!found || (others.length > 0 && leftOut)) return
       const waitMs = pool.health(found.account).waitMs(now(), sends)
       if (waitMs > 0) throw noneLeft(waitMs)
       await x.route.pin(candidateOf(found, x.format))

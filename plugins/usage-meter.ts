@@ -183,7 +183,8 @@ function lowers(x: Known, host: Host): boolean {
 
 /** Returns the output tokens that a balance must cover. */
 function leastOutput(x: Known, { leastOutput, leastLimit }: metering.Terms, host: Host): number {
-  return x.format.choices(x.body) * (streams(x) || typeOf(x, host).clampOutput ? leastOutput : leastLimit)
+  const least = streams(x) || typeOf(x, host).clampOutput ? leastOutput : leastLimit
+  return x.format.choices(x.body) * Math.max(least, x.route.translation ? x.route.format.leastOutput : 0)
 }
 
 /** Lowers the limits of a request that cannot be ended early to what is held: first its calls, then its output. */

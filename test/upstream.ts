@@ -2,6 +2,7 @@
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import net, { type AddressInfo, type Socket } from 'node:net'
 import type { Test } from 'tap'
+import { refusalOf } from './formats/provider-rules.ts'
 
 /** A request as the provider received it. */
 export interface Received {
@@ -16,6 +17,20 @@ export interface Received {
 
 export type Script = (received: Received, res: ServerResponse) => void | Promise<void>
 
+/** The endpoints at which a provider refuses what it cannot process. */
+const PATHS: Readonly<Record<string, string>> = {
+  'chat-completions': '/v1/chat/completions',
+  responses: '/v1/responses',
+  messages: '/v1/messages',
+}
+
+/** A refusal as a provider of the format writes it. */
+function refused(format: string, message: string): object {
+  const error = { type: 'invalid_request_error', message }
+  return format === 'messages' ? { type: 'error', error } : { error: { ...error, param: null, code: null } }
+}
+
+/** A provider that answers as its script says, and refuses what providers refuse. */
 export class ScriptedUpstream {
   readonly requests: Received[] = []
   url = ''
@@ -59,6 +74,10 @@ export class ScriptedUpstream {
       closed: new Promise(resolve => res.on('close', resolve)),
     }
     this.requests.push(received)
+    const [path = ''] = received.path.split('?')
+    const format = Object.keys(PATHS).find(name => path.endsWith(PATHS[name] as string))
+    const words = format && refusalOf(format, received.json)
+    if (format && words !== undefined) return json(res, refused(format, words), 400)
     await this.script(received, res)
   }
 }

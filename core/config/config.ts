@@ -3,7 +3,7 @@
  * force.
  */
 import type { FailureRule } from '../formats/classify.ts'
-import type { Format } from '../formats/index.ts'
+import type { CacheMarks, Format } from '../formats/index.ts'
 import type { Action, PolicyName } from '../formats/policies.ts'
 import type { Price } from '../money/price.ts'
 import type { AddressRanges } from '../lib/addresses.ts'
@@ -141,6 +141,12 @@ export interface ModelEntry {
   readonly overhead: number | undefined
   /** How to request reasoning when a request is translated into the messages format. */
   readonly thinking: 'adaptive' | 'budget'
+  /** Whether the model's reasoning can be turned off. */
+  readonly thinkingOff: boolean
+  /** Whether the model accepts a temperature, `top_p` and `top_k`. */
+  readonly sampling: boolean
+  /** Where a request that is translated into the messages format is marked for the prompt cache. */
+  readonly cacheMarks: CacheMarks
   /** The model id that this entry is an alias of. */
   readonly aliasOf: string | undefined
 }

@@ -25,6 +25,9 @@ const UPSTREAMS = {
 /** The failures after which a request is sent to another account. */
 const RETRIED = ['connect', 'timeout', '408', '409', '429', '5xx', '500', '502', '503', '504', '529', 'empty'] as const
 
+/** An answer about a model. In YAML 1.2, `yes` and `no` are strings. */
+const YES_OR_NO = { type: ['string', 'boolean'], enum: ['yes', 'no', true, false], expected: 'yes or no' } as const
+
 const MODEL = {
   type: 'object',
   description: 'A model.',
@@ -82,6 +85,22 @@ const MODEL = {
       enum: ['adaptive', 'budget'],
       description:
         'How a translated request asks a messages model to reason: by effort (`adaptive`, the default) or in tokens (`budget`).',
+    },
+    thinkingOff: {
+      ...YES_OR_NO,
+      description:
+        'Whether the reasoning of the model can be turned off; `yes` by default. With `no`, a translated request asks for the least effort instead.',
+    },
+    sampling: {
+      ...YES_OR_NO,
+      description:
+        'Whether the model accepts `temperature`, `top_p` and `top_k`; `yes` by default. With `no`, they are dropped from translated requests.',
+    },
+    cacheMarks: {
+      type: 'string',
+      enum: ['client', 'conversations', 'always'],
+      description:
+        "Where a request that is translated into the messages format is marked for the provider's prompt cache: where the client says (`client`), also after the system text and the last turn if the client names a cache (`conversations`, the default), or there in every request (`always`).",
     },
   },
 } as const

@@ -13,7 +13,21 @@ type RawKeyType = RawConfig['keyTypes'][string]
 type RawModel = RawKeyType['models'][number]
 
 /** Settings that describe the model itself; an alias inherits them. */
-const OF_THE_MODEL = ['thinking', 'reasoning', 'reasoningInLimit', 'outputRate', 'overhead'] as const
+const OF_THE_MODEL = [
+  'thinking',
+  'thinkingOff',
+  'sampling',
+  'cacheMarks',
+  'reasoning',
+  'reasoningInLimit',
+  'outputRate',
+  'overhead',
+] as const
+
+/** Whether an answer is yes, as it is by default. */
+function isYes(answer: string | boolean | undefined): boolean {
+  return answer !== 'no' && answer !== false
+}
 
 /** Converts the entries of `keyTypes`. */
 export class KeyTypeReader {
@@ -200,6 +214,9 @@ export class KeyTypeReader {
       outputRate: target.outputRate,
       overhead: target.overhead,
       thinking: target.thinking ?? 'adaptive',
+      thinkingOff: isYes(target.thinkingOff),
+      sampling: isYes(target.sampling),
+      cacheMarks: target.cacheMarks ?? 'conversations',
       // An entry with its own `sends` is a model of its own, not an alias.
       aliasOf: sendsOtherModel ? undefined : raw.as,
     }

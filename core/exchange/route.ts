@@ -1,6 +1,7 @@
 /** Where a request may go, and where it goes now. */
 import type { Account, RetryPolicy, Upstream } from '../config/config.ts'
-import type { Format, Translation } from '../formats/index.ts'
+import { type Cleaned, type DroppedFields, type Format, type Translation, withoutOwn } from '../formats/index.ts'
+import type { Body } from '../formats/body.ts'
 
 /** An account that may serve a request, and the format that the gateway speaks to it. */
 export interface Candidate {
@@ -38,6 +39,8 @@ export class Route {
   translation: Translation | undefined
   readonly #translate: Translate
   #at = 0
+  /** The request without values of the gateway's own, if it had any when it was sent. */
+  #cleaned: Cleaned | undefined
 
   /** @param translation into the format of the first candidate */
   constructor(
@@ -70,6 +73,22 @@ export class Route {
   /** The format that the gateway speaks to the upstream. */
   get format(): Format {
     return this.current.format
+  }
+
+  /**
+   * Returns the bytes for the current candidate.
+   * @param maxOutput the output limit of the request
+   */
+  async bytesOf(body: Body, client: Format, maxOutput: () => number | undefined): Promise<Buffer> {
+    this.#cleaned = undefined
+    if (this.translation) return this.translation.limited(maxOutput())
+    this.#cleaned = withoutOwn(body, client.name)
+    return this.#cleaned?.bytes ?? body.bytes()
+  }
+
+  /** What of the request does not reach the current candidate. */
+  get dropped(): DroppedFields | undefined {
+    return this.translation?.dropped ?? this.#cleaned?.dropped
   }
 
   /** Whether another account can be asked. */

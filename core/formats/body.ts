@@ -29,6 +29,12 @@ interface Edit {
   readonly elements?: readonly Buffer[]
 }
 
+/** What a scan of the bytes has found. */
+type Scanned = Pick<JsonScanner, 'values' | 'tape'> & {
+  readonly inner: readonly number[]
+  readonly names: ReadonlyMap<string, number>
+}
+
 /** Members that hold the conversation. They may be as large as the body. */
 export const CONVERSATION: ReadonlySet<string> = new Set(['messages', 'input', 'system'])
 
@@ -38,6 +44,8 @@ export class Body {
   readonly received: Buffer
   /** The number of values in it. */
   readonly values: number
+  /** Bytes by which the conversation has grown since the body arrived. */
+  addedBytes = 0
   readonly #innerTexts: readonly number[]
   readonly #tape: Tape
   /** The top-level names, each with its entry on the tape. */
@@ -50,7 +58,7 @@ export class Body {
   #contents: Contents | undefined
 
   /** @param scanner a scanner that has read all bytes */
-  constructor(received: Buffer, scanner: JsonScanner) {
+  constructor(received: Buffer, scanner: Scanned) {
     this.received = received
     this.values = scanner.values
     this.#innerTexts = scanner.inner
@@ -61,6 +69,11 @@ export class Body {
   /** What the body contains beside text. @throws GatewayError invalid_body if that is malformed */
   get contents(): Contents {
     return (this.#contents ??= this.#contentsReader.contents())
+  }
+
+  /** Whether the conversation may contain items whose ids the gateway made. */
+  get ownItems(): boolean {
+    return this.#contentsReader.ownItems
   }
 
   /**
@@ -158,12 +171,42 @@ export class Body {
     })
     if (kept.length === before.length && kept.every(({ value }, index) => value === before[index])) return
     const elements = kept.map(({ bytes }) => bytes)
-    const commas = elements.flatMap((bytes, index) => (index === 0 ? [bytes] : [Buffer.from(','), bytes]))
     this.#edit(name, {
       value: kept.map(({ value }) => value),
-      bytes: Buffer.concat([Buffer.from('['), ...commas, Buffer.from(']')]),
+      bytes: Buffer.concat([Buffer.from('['), ...joined(elements), Buffer.from(']')]),
       elements,
     })
+  }
+
+  /**
+   * Changes the elements of a top-level list by their bytes. An element for which `change` returns undefined is removed.
+   * A member that is not a list stays the same.
+   */
+  changeElements(name: string, change: (bytes: Buffer, index: number) => Buffer | undefined): void {
+    const view = this.view(name)
+    if (!view?.isList) return
+    const before = [...view.elements()].map(({ bytes }) => bytes)
+    const elements = before.flatMap((bytes, index) => change(bytes, index) ?? [])
+    if (elements.length === before.length && elements.every((bytes, index) => bytes === before[index])) return
+    const bytes = Buffer.concat([Buffer.from('['), ...joined(elements), Buffer.from(']')])
+    this.addedBytes += Math.max(0, bytes.length - view.bytes.length)
+    this.#edit(name, {
+      bytes,
+      elements,
+      get value(): unknown {
+        return JSON.parse(bytes.toString('utf8'))
+      },
+    })
+  }
+
+  /** A copy. Changes of one do not affect the other. */
+  fork(): Body {
+    const scanned = { values: this.values, inner: this.#innerTexts, tape: this.#tape, names: this.#members }
+    const copy = new Body(this.received, scanned)
+    for (const [name, edit] of this.#edits) copy.#edits.set(name, edit)
+    for (const name of this.#removed) copy.#removed.add(name)
+    copy.addedBytes = this.addedBytes
+    return copy
   }
 
   #edit(name: string, edit: Edit): void {
@@ -229,4 +272,9 @@ export class Body {
       if (!this.#members.has(name)) add(Buffer.from(`${JSON.stringify(name)}:`), bytes)
     return Buffer.concat([...parts, Buffer.from(parts.length === 0 ? '{}' : '}')])
   }
+}
+
+/** Values with commas between them. */
+function joined(values: readonly Buffer[]): Buffer[] {
+  return values.flatMap((bytes, index) => (index === 0 ? [bytes] : [Buffer.from(','), bytes]))
 }

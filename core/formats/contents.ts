@@ -15,7 +15,9 @@ import {
   TOOLS_MAX,
 } from './provider-tools.ts'
 import type { Json, RequestMembers } from './terms.ts'
+import { isBare } from './bare-items.ts'
 import { list, object, positive, text } from './json.ts'
+import { mayBeOwnItem } from './translate/passthrough.ts'
 import { checkSpelling } from './spelling.ts'
 
 /** A member that names something stored at the provider. */
@@ -54,6 +56,7 @@ function tooManyReferences(): GatewayError {
 class Findings {
   readonly attachments: Attachment[] = []
   readonly references = new Map<string, StoredReference>()
+  ownItems = false
   readonly tools: ProviderTool[] = []
   caches: Contents['caches']
 
@@ -124,21 +127,30 @@ export class ContentsReader {
    * @throws GatewayError invalid_body for a part with misspelled members that some upstreams may accept
    */
   contents(): Contents {
-    const walk = this.walkConversation()
-    while (walk.next().done !== true);
-    const walkConversation = this.#conversation as Findings
+    const conversation = this.#searched()
     const frame = this.#frame()
-    const references = [...new Map([...frame.references, ...walkConversation.references]).values()]
+    const references = [...new Map([...frame.references, ...conversation.references]).values()]
     if (references.length > REFERENCES_MAX) throw tooManyReferences()
-    const tools = [...frame.tools, ...walkConversation.tools]
+    const tools = [...frame.tools, ...conversation.tools]
     if (tools.length > TOOLS_MAX) throw tooManyTools()
-    const caches = frame.caches === '1h' ? '1h' : (walkConversation.caches ?? frame.caches)
+    const caches = frame.caches === '1h' ? '1h' : (conversation.caches ?? frame.caches)
     return {
-      attachments: walkConversation.attachments,
+      attachments: conversation.attachments,
       references,
       providerTools: [...tools, ...memberTools(this.#body)],
       caches,
     }
+  }
+
+  /** Whether the conversation may contain items whose ids the gateway made. */
+  get ownItems(): boolean {
+    return this.#searched().ownItems
+  }
+
+  #searched(): Findings {
+    const walk = this.walkConversation()
+    while (walk.next().done !== true);
+    return this.#conversation as Findings
   }
 
   /** What the request contains outside its conversation. */
@@ -193,7 +205,12 @@ export class ContentsReader {
   /** Searches an item of a conversation: a message, a call, a result, or a reference. */
   *#item(item: JsonView, toolsAt: string, found: Findings): Generator<void> {
     yield* checkNames(item)
-    if (isBare(item)) found.refer('input.id', viewedId(item.member('id')))
+    const id = item.member('id')?.text
+    const own = id !== undefined && mayBeOwnItem(id)
+    found.ownItems ||= own
+    // Reasoning that the gateway named is no reference: there is nothing behind it.
+    if (isBare(item) && !(own && item.member('type')?.is('reasoning')))
+      found.refer('input.id', viewedId(item.member('id')))
     const tools = item.member('tools')
     if (tools?.isList) {
       if (tools.entries > ITEM_TOOLS_MAX)
@@ -293,36 +310,4 @@ function* checkNames(part: JsonView): Generator<void> {
     checkSpelling(name, SPELLED_NAMES)
     if (++count % NAMES_STEP === 0) yield
   }
-}
-
-/** The members without which an item of a type is only a reference. Items of other types have several that matter. */
-const SUBSTANCE: Readonly<Record<string, readonly string[]>> = {
-  message: ['content'],
-  reasoning: ['encrypted_content', 'content'],
-  compaction: ['encrypted_content'],
-  image_generation_call: ['result'],
-}
-
-/** Names that do not tell what an item contains. */
-const LABELS: ReadonlySet<string> = new Set(['id', 'type', 'status'])
-
-/** Whether an item is only a reference, which the provider resolves. */
-function isBare(item: JsonView): boolean {
-  const type = item.member('type')?.text
-  if (type === 'item_reference') return true
-  // A past search has few members beside its id.
-  if (type?.endsWith('_search_call')) return false
-  if (holdsLabelsOnly(item)) return true
-  const substance = type === undefined ? ['content'] : SUBSTANCE[type]
-  return substance?.every(name => isVoid(item.member(name))) === true
-}
-
-function holdsLabelsOnly(item: JsonView): boolean {
-  for (const name of item.names()) if (!LABELS.has(name)) return false
-  return true
-}
-
-/** Whether a value is missing or empty. */
-function isVoid(value: JsonView | undefined): boolean {
-  return !value || value.isNull || value.is('') || (value.isList && value.entries === 1)
 }

@@ -6,6 +6,7 @@ import type { Body } from './body.ts'
 import type { GatewayError } from '../errors.ts'
 import type { Usage } from '../money/usage.ts'
 import type { OutgoingEvent, ReplyEvent, Rewriter } from './events.ts'
+import type { ItemReferences } from './item-references.ts'
 import type { Codec } from './translate/neutral.ts'
 import type { CountedUsage, Failure, FormatName, RawUsage, Reading } from './terms.ts'
 
@@ -65,6 +66,8 @@ export interface Format {
   outputLimit(body: Pick<Body, 'get'>): number | undefined
   /** Sets every output limit of the outgoing request to a number of tokens. */
   limitOutput(body: Body, tokens: number): void
+  /** The least output limit that its providers accept, in tokens. */
+  readonly leastOutput: number
   /** The service tier that plain rates are for, as a request names it. */
   readonly standardTier: string
   /**
@@ -91,6 +94,8 @@ export interface Format {
    * @param unsaid the limit if the request has none
    */
   limitCalls(body: Body, most: number, unsaid: number): void
+  /** The items of its replies that later requests may refer to, if the format has such references. */
+  readonly items?: ItemReferences
   /** A reply is stored at the provider unless the request says otherwise. */
   readonly storesByDefault: boolean
   /** Whether the reply may leave something at its provider that later requests can refer to. */

@@ -3,7 +3,7 @@ import type { ErrorCode, GatewayError } from '../errors.ts'
 
 interface Spelling {
   readonly type: string
-  readonly code: string
+  readonly code: string | null
 }
 
 const invalid = (code: string): Spelling => ({ type: 'invalid_request_error', code })
@@ -27,6 +27,9 @@ const SPELLINGS: Readonly<Record<ErrorCode, Spelling>> = {
   quota_exhausted: { type: 'rate_limit_exceeded', code: 'rate_limit_exceeded' },
   rate_limited: { type: 'rate_limit_exceeded', code: 'rate_limit_exceeded' },
   context_too_long: invalid('context_length_exceeded'),
+  // The vendor's own error has no code.
+  item_not_found: { type: 'invalid_request_error', code: null },
+  compaction_bound: invalid('compaction_bound'),
   body_too_large: invalid('body_too_large'),
   unsupported_encoding: invalid('unsupported_encoding'),
   not_found: invalid('not_found'),
@@ -66,5 +69,5 @@ const OWN_FAILURES: ReadonlySet<string> = new Set(['upstream_failed', 'upstream_
 /** The `error` member of a failed response. */
 export function failedResponseError(error: GatewayError): { code: string; message: string } {
   const { code, message } = openaiError(error)
-  return { code: OWN_FAILURES.has(code) ? 'server_error' : code, message }
+  return { code: code === null || OWN_FAILURES.has(code) ? 'server_error' : code, message }
 }

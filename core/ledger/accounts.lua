@@ -191,3 +191,47 @@ operations['release'] = { 1, 1, function(k, a)
   if redis.call('GET', KEYS[k]) == ARGV[a] then redis.call('DEL', KEYS[k]) end
   return 'ok'
 end }
+
+-- keep(items, their ends, sizes of the shard's accounts; account, id, value, ms, most of an account, most of the shard):
+-- keeps an item of a reply for a time. Beyond the most of an account its oldest items go, and beyond that of the shard
+-- all items of the accounts that keep most.
+operations['keep'] = { 3, 6, function(k, a)
+  local items, ends, sizes = KEYS[k], KEYS[k + 1], KEYS[k + 2]
+  local account, id, value, ms = ARGV[a], ARGV[a + 1], ARGV[a + 2], ARGV[a + 3]
+  local most, mostOfShard = tonumber(ARGV[a + 4]), tonumber(ARGV[a + 5])
+  if #id + #value > most then return 'large' end
+  local function resize(other, by)
+    redis.call('HINCRBY', sizes, other, by)
+    return redis.call('HINCRBY', sizes, '', by)
+  end
+  local function drop(name)
+    resize(account, -#name - redis.call('HSTRLEN', items, name))
+    redis.call('HDEL', items, name)
+    redis.call('ZREM', ends, name)
+  end
+  -- The items of an account that kept none for a time have expired.
+  local before = redis.call('HGET', sizes, account)
+  if before and before ~= '0' and redis.call('EXISTS', items) == 0 then resize(account, -before) end
+  if redis.call('HEXISTS', items, id) == 1 then drop(id) end
+  for _, name in ipairs(redis.call('ZRANGEBYSCORE', ends, '-inf', now())) do drop(name) end
+  redis.call('HSET', items, id, value)
+  redis.call('ZADD', ends, now() + ms, id)
+  local all = resize(account, #id + #value)
+  for i = k, k + 2 do redis.call('PEXPIRE', KEYS[i], ms) end
+  while tonumber(redis.call('HGET', sizes, account)) > most do
+    drop(redis.call('ZRANGE', ends, 0, 0)[1])
+    all = tonumber(redis.call('HGET', sizes, ''))
+  end
+  if all <= mostOfShard then return 'ok' end
+  local kept = redis.call('HGETALL', sizes)
+  local others = {}
+  for i = 1, #kept, 2 do if kept[i] ~= '' then others[#others + 1] = { kept[i], tonumber(kept[i + 1]) } end end
+  table.sort(others, function(one, other) return one[2] > other[2] end)
+  for _, other in ipairs(others) do
+    if all <= mostOfShard then break end
+    for i = k, k + 1 do redis.call('DEL', string.sub(KEYS[i], 1, -1 - #account) .. other[1]) end
+    all = resize(other[1], -other[2])
+    redis.call('HDEL', sizes, other[1])
+  end
+  return 'ok'
+end }

@@ -17,6 +17,7 @@ import { Continuity } from './continuity.ts'
 import { type End, type EndReason, Hold, type HoldAnswer, type HoldName, type HoldRequest } from './hold.ts'
 import { Deliveries } from './deliveries.ts'
 import { Doubtful } from './doubtful.ts'
+import { KeptItems } from './kept-items.ts'
 import { holdOperation } from './operations.ts'
 import { Renewals } from './renewals.ts'
 import { restoreHolds } from './restored-holds.ts'
@@ -38,6 +39,8 @@ const WINDOW_STEP_MS = 1000
 export class Ledger extends Accounts {
   readonly continuity: Continuity
   readonly background: Background
+  /** Items of replies that later requests may refer to. */
+  readonly kept: KeptItems
   readonly #config: LedgerConfig
   readonly #buckets = new Buckets()
   readonly #live = new SwapList<Hold>()
@@ -65,6 +68,7 @@ export class Ledger extends Accounts {
     const { log, newId, now } = environment
     super(store, records, place, config, now)
     this.#config = config
+    this.kept = new KeptItems(this.scripts, now)
     this.continuity = new Continuity(this.scripts, records, this.restorer, store, environment)
     this.continuity.beforeReopening = () => this.#restoreHolds()
     this.continuity.onReopened = () => this.#deliveries.repeat()

@@ -100,6 +100,13 @@ export class StoreKeys {
     return this.inShard(this.of(account).shard, `s:${account}:${id}`)
   }
 
+  /** Returns the keys of the items that are kept of an account's replies: the items, their ends, and the sizes in the shard. */
+  kept(account: string): readonly [string, string, string] {
+    const { shard } = this.of(account)
+    const name = (letter: string): string => this.inShard(shard, `${letter}:${account}`)
+    return [name('i'), name('j'), this.inShard(shard, 'n')]
+  }
+
   /** Returns the key that leads from the hash of a secret to its account. */
   pointer(digest: string): string {
     return this.shared(`k:${digest.slice(0, 22)}`)

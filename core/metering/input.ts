@@ -86,7 +86,7 @@ export function weigh(
   most: number,
   providerTools: boolean,
 ): Weight {
-  let textBytes = body.received.length
+  let textBytes = body.received.length + body.addedBytes
   const { attachments, caches } = body.contents
   const { tokens: storedTokens = 0, likely = 0 } = stored ?? {}
   let tokens = Math.min(storedTokens, most)

@@ -4,7 +4,7 @@ import type { Exchange, With } from '../exchange/exchange.ts'
 import { type Rates, type Terms, windowOf } from './estimate.ts'
 import { translatedExtras } from './extras.ts'
 import { SAFE_BYTES_PER_TOKEN } from './documents.ts'
-import { weigh } from './input.ts'
+import { weigh, type Weight } from './input.ts'
 import { inputTokens, type Usage } from '../money/usage.ts'
 import { entryNamed } from './pricing.ts'
 import { reasoningOf } from '../exchange/model.ts'
@@ -48,7 +48,7 @@ export function termsOf(
     reasoning: reasoningOf(x),
     outputRate: entry.outputRate ?? learned.ownRate(model, key, rates.outputRate),
     overhead: entry.overhead ?? learned.ownOverhead(model, key),
-    weight: weigh(x.body, rates, x.stored, windowOf(x.model), extras.tools.length > 0 || extras.rereads),
+    weight: withMarks(weigh(x.body, rates, x.stored, windowOf(x.model), extras.tools.length > 0 || extras.rereads), x),
     extras,
     entryOf: name => entryNamed([entry, ...models.values()], name),
     prefix: once(() => prefixes.find(owner, x.body, now, rates.cacheLifetime * 1000)),
@@ -57,6 +57,11 @@ export function termsOf(
   const overhead = entry.overhead ?? learned.heldOverhead(model, key)
   const isSame = outputRate === charged.outputRate && overhead === charged.overhead
   return { charged, held: isSame ? charged : { ...charged, outputRate, overhead } }
+}
+
+/** The weight of a request whose prompt the gateway marks for a cache, although the client does not. */
+function withMarks(weight: Weight, { route }: Known): Weight {
+  return weight.caches === undefined && route.translation?.marksPrompt ? { ...weight, caches: '5m' } : weight
 }
 
 /** Returns the name of an upstream's model. Another upstream may add other tokens to it, and be faster. */

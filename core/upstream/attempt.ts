@@ -117,7 +117,7 @@ async function send(
 ): Promise<UpstreamReply | TakenBack> {
   const { current, translation } = x.route
   const { upstream, account, format } = current
-  const bytes = translation ? await translation.limited(x.format.outputLimit(x.body)) : x.body.bytes()
+  const bytes = await x.route.bytesOf(x.body, x.format, () => x.format.outputLimit(x.body))
   const headers = upwardHeaders(x.headers, format, account, x.model.headers, translation !== undefined)
   const { timeouts, http2 } = upstream
   const to = { url: account.url ?? simulated(), proxy: account.url && account.proxy, timeouts, http2 }

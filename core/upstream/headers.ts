@@ -2,7 +2,7 @@
 import type { IncomingHttpHeaders } from 'node:http'
 import { presented } from '../exchange/credential.ts'
 import type { Account } from '../config/config.ts'
-import type { Format, Translation } from '../formats/index.ts'
+import type { DroppedFields, Format } from '../formats/index.ts'
 
 /** Client headers that describe the client to its own provider. They are not sent to another provider. */
 const OF_ANY = (name: string): boolean => name === 'user-agent' || name === 'accept'
@@ -70,14 +70,14 @@ const VALUE_MAX = 4096
 /** Returns the headers of the reply to the client. */
 export function downwardHeaders(
   upstream: Readonly<IncomingHttpHeaders>,
-  translation: Translation | undefined,
+  request: { readonly dropped?: DroppedFields | undefined } | undefined,
 ): Record<string, string> {
   const headers: Record<string, string> = {}
   for (const name of DOWNWARD) {
     const value = upstream[name]
     if (typeof value === 'string' && value.length <= VALUE_MAX) headers[name] = value
   }
-  const dropped = String(translation?.dropped ?? '')
+  const dropped = String(request?.dropped ?? '')
   if (dropped !== '') headers['x-tollgate-dropped'] = dropped
   return headers
 }

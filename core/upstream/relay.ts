@@ -51,7 +51,7 @@ export async function relay(
     model: translation ? x.model.asked : opening && x.format.modelOf(opening.json),
     reply: {
       ...(isUntyped && { 'content-type': isStream ? 'text/event-stream' : 'application/json' }),
-      ...downwardHeaders(reply.headers, translation),
+      ...downwardHeaders(reply.headers, x.route),
     },
     attempt,
   })

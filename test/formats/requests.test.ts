@@ -1,8 +1,9 @@
 import { readdirSync, readFileSync } from 'node:fs'
 import t from 'tap'
-import { GatewayError } from '../../core/errors.ts'
-import { FORMATS, Translation, type FormatName } from '../../core/formats/index.ts'
+import { FORMATS, type FormatName } from '../../core/formats/index.ts'
 import { bodyOf } from '../body.ts'
+import { become } from './become.ts'
+import { refusalOf } from './provider-rules.ts'
 
 /**
  * Requests as clients of each format send them, in the words of the other two. A case is a folder: `from.<format>.json`
@@ -19,32 +20,6 @@ function read(name: string, file: string): string | undefined {
   }
 }
 
-/** The fate of a request: the upstream's body and the dropped members, or the refusal. */
-export function become(
-  from: FormatName,
-  to: FormatName,
-  text: string,
-  headers: Record<string, string>,
-): { sent?: string; dropped?: string; refused?: string } {
-  try {
-    const translation = new Translation({
-      client: FORMATS[from],
-      upstream: FORMATS[to],
-      body: bodyOf(Buffer.from(text)),
-      headers,
-      asked: 'm',
-      limits: { output: 32_000, thinking: 'adaptive' },
-      requestId: 'r',
-      startedAt: 0,
-    })
-    const dropped = String(translation.dropped)
-    return { sent: translation.bytes.toString(), ...(dropped !== '' && { dropped }) }
-  } catch (thrown) {
-    if (!(thrown instanceof GatewayError)) throw thrown
-    return { refused: `${thrown.details.param}: ${thrown.message}` }
-  }
-}
-
 for (const name of readdirSync(CASES).sort()) {
   const from = Object.keys(FORMATS).find(format => read(name, `from.${format}.json`) !== undefined) as FormatName
   for (const to of Object.keys(FORMATS) as FormatName[]) {
@@ -58,6 +33,7 @@ for (const name of readdirSync(CASES).sort()) {
       t.equal(dropped, read(name, `dropped.${to}.txt`)?.trim(), 'what was dropped')
       t.equal(refused, read(name, `refused.${to}.txt`)?.trim(), 'why it was refused')
       t.equal(become(from, to, text, headers).sent, sent, 'the same history gives the same bytes')
+      if (sent !== undefined) t.equal(refusalOf(to, JSON.parse(sent)), undefined, 'the provider accepts it')
     })
   }
 }

@@ -165,7 +165,13 @@ t.test(
     const place = await scene(t)
     const functions: Readonly<Record<FormatName, object>> = {
       'chat-completions': { type: 'function', function: { name: 'f', google_search: {} }, google_search: {} },
-      responses: { type: 'function', name: 'f', parameters: {}, strict: false, google_search: {} },
+      responses: {
+        type: 'function',
+        name: 'f',
+        parameters: { type: 'object', properties: {} },
+        strict: false,
+        google_search: {},
+      },
       messages: { name: 'f', input_schema: { type: 'object' }, google_search: {} },
     }
     for (const format of FORMATS) {
@@ -184,6 +190,8 @@ t.test(
   },
 )
 
+const CLOSED = { type: 'object', properties: {}, required: [], additionalProperties: false }
+
 t.test('tools that the client runs pass, with a name or without', async t => {
   const place = await scene(t)
   for (const [format, tools] of [
@@ -192,7 +200,7 @@ t.test('tools that the client runs pass, with a name or without', async t => {
     ['messages', [{ type: 'bash_20250124', name: 'bash' }]],
     [
       'responses',
-      [{ type: 'programmatic_tool_calling' }, { type: 'function', name: 'f', parameters: {}, strict: true }],
+      [{ type: 'programmatic_tool_calling' }, { type: 'function', name: 'f', parameters: CLOSED, strict: true }],
     ],
   ] as const) {
     const { answer, sent, dropped } = await ask(place, format, { tools })

@@ -1,5 +1,6 @@
 /** Decodes replies in the chat-completions format, JSON and streams, into the neutral model. */
 import { contentsOf, noReply, stopOf } from '../translate/decoding.ts'
+import { inputText } from '../translate/calls.ts'
 import { DONE, type ReplyEvent } from '../events.ts'
 import type { Call, Decoder, NeutralEvent, Reply, ReplyPart, Stop } from '../translate/neutral.ts'
 import type { Json } from '../terms.ts'
@@ -58,7 +59,7 @@ function callsOf(message: Json): Call[] {
       kind: 'call',
       id: text(call?.['id']) ?? '',
       name: text(called?.['name']) ?? '',
-      input: text(called?.['arguments']) ?? '',
+      input: inputText(called?.['arguments']),
     }
   })
 }
@@ -142,7 +143,7 @@ class ChatDecoder implements Decoder {
     const called = object(fragment['function'])
     const id = text(fragment['id']) ?? ''
     const call = this.#callOf(fragment['index'], id, text(called?.['name']) ?? '')
-    const input = text(called?.['arguments']) ?? ''
+    const input = inputText(called?.['arguments'])
     call.id ||= id
     call.name ||= text(called?.['name']) ?? ''
     const prose = this.#closeProse()

@@ -1,37 +1,39 @@
 /** Decodes requests in the chat-completions format into the neutral model. */
 import {
-  allowed,
   arrayAt,
   boolean,
-  checkChoice,
-  distinct,
+  cacheMark,
+  lastPast,
+  marked,
   number,
   objectAt,
   partsOf,
+  type Place,
   present,
-  providerTools,
   refuseAll,
+  refusePrewarming,
   refused,
   shapeOf,
-  sourceOf,
   textAt,
-  unknownType,
+  unknownPart,
   untranslatable,
-  wrappedInput,
 } from '../translate/decoding.ts'
+import { inputText, wrappedInput } from '../translate/calls.ts'
 import type { DroppedFields } from '../translate/dropped-fields.ts'
-import type { Call, Item, Part, Request, AnswerFormat, Tool, ToolChoice } from '../translate/neutral.ts'
+import { sourceOf } from '../translate/media.ts'
+import type { AnswerFormat, Call, Item, Part, Request, Tool, ToolChoice } from '../translate/neutral.ts'
 import { restoreId } from '../translate/passthrough.ts'
 import { pairToolResults } from '../translate/tool-pairs.ts'
 import type { Json } from '../terms.ts'
 import { object, positive, text, words } from '../json.ts'
-import { freeformTool, functionTool } from '../translate/tools.ts'
+import { allowed, checkChoice, distinct, freeformTool, functionTool, providerTools } from '../translate/tools.ts'
 import { reasoningsOf } from './reasoning.ts'
 
 /** The members that are translated, as far as the other format has a counterpart. */
 export const CARRIES = words(`
   model messages stream stream_options max_tokens max_completion_tokens n tools tool_choice parallel_tool_calls functions function_call
   reasoning_effort response_format service_tier prompt_cache_key safety_identifier user metadata stop verbosity temperature top_p modalities
+  cache_control
 `)
 
 /** The members that only a provider of this format can handle, with the reason why they are refused. */
@@ -46,11 +48,13 @@ export function decodeRequest(body: Json, dropped: DroppedFields): Request {
   refuseAll(body, REFUSES)
   if (arrayAt(body['modalities'], 'modalities').some(modality => modality !== 'text'))
     throw untranslatable('modalities', 'other formats return only text')
+  refusePrewarming(body)
   dropped.beyond(body, [...CARRIES, ...Object.keys(REFUSES)])
+  dropped.within(object(object(body['response_format'])?.['json_schema']), 'response_format.json_schema', SHAPE)
   const tools = distinct(
     [
       ...decodeTools(body['tools'], dropped),
-      ...arrayAt(body['functions'], 'functions').map((tool, at) => declared(tool, `functions[${at}]`)),
+      ...arrayAt(body['functions'], 'functions').map((tool, at) => declared(tool, `functions[${at}]`, dropped)),
     ],
     dropped,
   )
@@ -66,6 +70,7 @@ export function decodeRequest(body: Json, dropped: DroppedFields): Request {
     toolChoice: choice.choice,
     parallelTools: boolean(body['parallel_tool_calls']),
     maxOutput: positive(body['max_completion_tokens']) ?? positive(body['max_tokens']),
+    maxOutputMember: positive(body['max_completion_tokens']) === undefined ? 'max_tokens' : 'max_completion_tokens',
     stops:
       typeof body['stop'] === 'string'
         ? [body['stop']]
@@ -77,55 +82,69 @@ export function decodeRequest(body: Json, dropped: DroppedFields): Request {
     verbosity: text(body['verbosity']),
     user: text(body['safety_identifier']) ?? text(body['user']),
     cacheKey: text(body['prompt_cache_key']),
+    cache: cacheMark(body),
     serviceTier: text(body['service_tier']),
     metadata: object(body['metadata']),
   })
 }
 
+const SHAPE = new Set(words('name schema strict description'))
+const MESSAGE = new Set(
+  words(`
+    role content name audio refusal tool_calls tool_call_id function_call annotations cache_control
+    reasoning_content reasoning reasoning_details
+  `),
+)
+
 function decodeMessages(messages: readonly unknown[], dropped: DroppedFields): Item[] {
+  const last = lastPast(messages, message => object(message)?.['role'] === 'assistant')
   /** The id for the next call in the old style, which has none. */
   let legacy = ''
   return messages.flatMap((value, index): Item[] => {
     const at = `messages[${index}]`
     const message = objectAt(value, at)
     const role = text(message['role'])
+    const where = { past: index <= last, dropped }
     dropped.have(message, ['name', 'audio'])
+    dropped.within(message, at, MESSAGE)
     switch (role) {
       case 'system':
       case 'developer':
       case 'user':
-        return [{ kind: 'message', role, parts: decodeParts(message['content'], `${at}.content`) }]
+        return [{ kind: 'message', role, parts: contentOf(message, at, where) }]
       case 'assistant': {
         const calls = decodeCalls(message, at, index)
         legacy = calls.at(-1)?.id ?? legacy
-        return assistantItems(message, at, calls)
+        return assistantItems(message, at, calls, where)
       }
       case 'tool':
         return [
           {
             kind: 'result',
             id: restoreId(textAt(message['tool_call_id'], `${at}.tool_call_id`)),
-            ...resultOf(message, at),
+            ...resultOf(message, at, where),
           },
         ]
       case 'function':
-        return [{ kind: 'result', id: legacy, ...resultOf(message, at) }]
+        return [{ kind: 'result', id: legacy, ...resultOf(message, at, where) }]
       default:
         throw refused(`${at}.role`, `"${at}.role" must be system, developer, user, assistant, tool or function.`)
     }
   })
 }
 
-function resultOf(message: Json, at: string): { parts: Part[]; failed: boolean } {
-  return { parts: decodeParts(message['content'], `${at}.content`), failed: false }
+function resultOf(message: Json, at: string, where: Place): { parts: Part[]; failed: boolean } {
+  return { parts: contentOf(message, at, where), failed: false }
 }
 
-function assistantItems(message: Json, at: string, calls: readonly Call[]): Item[] {
+/** The parts of a message. A mark of the message for the cache is one of its last part. */
+function contentOf(message: Json, at: string, where: Place): Part[] {
+  return marked(partsOf(message['content'], `${at}.content`, where, decodePart), cacheMark(message))
+}
+
+function assistantItems(message: Json, at: string, calls: readonly Call[], where: Place): Item[] {
   const refusal = text(message['refusal'])
-  const parts = [
-    ...decodeParts(message['content'], `${at}.content`),
-    ...(refusal ? [{ kind: 'refusal' as const, text: refusal }] : []),
-  ]
+  const parts = [...contentOf(message, at, where), ...(refusal ? [{ kind: 'refusal' as const, text: refusal }] : [])]
   const items: Item[] = []
   let [rest, said, called]: [readonly Part[], number, number] = [parts, 0, 0]
   for (const { reasoning, place } of reasoningsOf(message)) {
@@ -176,7 +195,7 @@ function decodeCalls(message: Json, at: string, index: number): Call[] {
       kind: 'call',
       id,
       name: textAt(called['name'], `${place}.function.name`),
-      input: text(called['arguments']) ?? '',
+      input: inputText(called['arguments']),
     }
   })
   if (!old) return calls
@@ -186,57 +205,75 @@ function decodeCalls(message: Json, at: string, index: number): Call[] {
       kind: 'call',
       id: `function_${index}`,
       name: textAt(old['name'], `${at}.function_call.name`),
-      input: text(old['arguments']) ?? '',
+      input: inputText(old['arguments']),
     },
   ]
 }
 
-function decodeParts(content: unknown, at: string): Part[] {
-  return partsOf(content, at, decodePart)
+/** The members of a part, with those that each type has. */
+const PART = new Set(words('type text refusal image_url input_audio file cache_control'))
+const INNER = {
+  image_url: new Set(words('url detail')),
+  input_audio: new Set(words('data format')),
+  file: new Set(words('file_data filename file_id')),
+} as const
+
+function decodePart(part: Json, at: string, where: Place): Part[] {
+  where.dropped.within(part, at, PART)
+  for (const [name, known] of Object.entries(INNER)) where.dropped.within(object(part[name]), `${at}.${name}`, known)
+  return marked(partsIn(part, at, where), cacheMark(part))
 }
 
-function decodePart(part: Json, at: string): Part {
+function partsIn(part: Json, at: string, where: Place): Part[] {
   switch (part['type']) {
     case 'text':
-      return { kind: 'text', text: textAt(part['text'], `${at}.text`) }
+      return [{ kind: 'text', text: textAt(part['text'], `${at}.text`) }]
     case 'refusal':
-      return { kind: 'refusal', text: textAt(part['refusal'], `${at}.refusal`) }
+      return [{ kind: 'refusal', text: textAt(part['refusal'], `${at}.refusal`) }]
     case 'image_url': {
-      const image = objectAt(part['image_url'], `${at}.image_url`)
+      // Some clients send the URL alone.
+      const image = object(part['image_url']) ?? { url: part['image_url'] }
       const source = sourceOf(textAt(image['url'], `${at}.image_url.url`), `${at}.image_url.url`)
-      return present({ kind: 'image' as const, source, detail: text(image['detail']) })
+      return [present({ kind: 'image' as const, source, detail: text(image['detail']) })]
     }
     case 'input_audio': {
       const audio = objectAt(part['input_audio'], `${at}.input_audio`)
-      return {
-        kind: 'audio',
-        data: textAt(audio['data'], `${at}.input_audio.data`),
-        encoding: text(audio['format']) ?? 'wav',
-      }
+      return [
+        {
+          kind: 'audio',
+          data: textAt(audio['data'], `${at}.input_audio.data`),
+          encoding: text(audio['format']) ?? 'wav',
+        },
+      ]
     }
     case 'file': {
       const file = objectAt(part['file'], `${at}.file`)
       if (file['file_data'] === undefined)
         throw untranslatable(`${at}.file.file_id`, 'the file is stored at another provider; send it as file_data')
       const data = textAt(file['file_data'], `${at}.file.file_data`)
-      return present({
-        kind: 'file' as const,
-        source: sourceOf(data, `${at}.file.file_data`),
-        name: text(file['filename']),
-      })
+      const source = sourceOf(data, `${at}.file.file_data`)
+      return [present({ kind: 'file' as const, source, name: text(file['filename']) })]
     }
     default:
-      throw unknownType(at, part['type'])
+      return unknownPart(part, at, where)
   }
 }
+
+const TOOL = new Set(words('type function custom cache_control'))
 
 function decodeTools(value: unknown, dropped: DroppedFields): Tool[] {
   const skippedTools: { type: string; param: string }[] = []
   const tools = arrayAt(value, 'tools').flatMap((entry, index): Tool[] => {
     const at = `tools[${index}]`
     const tool = objectAt(entry, at)
-    if (tool['type'] === 'function') return [declared(tool['function'], `${at}.function`)]
-    if (tool['type'] === 'custom') return [freeformTool(objectAt(tool['custom'], `${at}.custom`), `${at}.custom`)]
+    dropped.within(tool, at, TOOL)
+    const cache = cacheMark(tool) ?? cacheMark(object(tool['function']) ?? {})
+    if (tool['type'] === 'function')
+      return [{ ...declared(tool['function'], `${at}.function`, dropped), ...(cache && { cache }) }]
+    if (tool['type'] === 'custom')
+      return [
+        { ...freeformTool(objectAt(tool['custom'], `${at}.custom`), `${at}.custom`, dropped), ...(cache && { cache }) },
+      ]
     skippedTools.push({ type: text(tool['type']) ?? 'unknown', param: at })
     return []
   })
@@ -244,9 +281,8 @@ function decodeTools(value: unknown, dropped: DroppedFields): Tool[] {
   return tools
 }
 
-function declared(value: unknown, at: string): Tool {
-  const tool = objectAt(value, at)
-  return functionTool(tool, tool['parameters'], at)
+function declared(value: unknown, at: string, dropped: DroppedFields): Tool {
+  return functionTool(objectAt(value, at), 'parameters', at, dropped)
 }
 
 function decodeChoice(value: unknown, tools: Tool[]): { choice: ToolChoice | undefined; tools: Tool[] } {
@@ -267,5 +303,6 @@ function decodeChoice(value: unknown, tools: Tool[]): { choice: ToolChoice | und
 
 function decodeShape(value: unknown): AnswerFormat | undefined {
   const shape = object(value)
-  return shapeOf(shape?.['type'], () => objectAt(shape?.['json_schema'], 'response_format.json_schema'))
+  const at = 'response_format.json_schema'
+  return shapeOf(shape?.['type'], at, () => objectAt(shape?.['json_schema'], at))
 }

@@ -1,6 +1,7 @@
 /** Encodes replies of the neutral model in the chat-completions format, as JSON and as streams. */
 import type { GatewayError } from '../../errors.ts'
-import { freeformInput, present } from '../translate/decoding.ts'
+import { freeformInput } from '../translate/calls.ts'
+import { present } from '../translate/decoding.ts'
 import { DONE, type OutgoingEvent } from '../events.ts'
 import type { RawUsage, Json } from '../terms.ts'
 import type { Call, Encoder, NeutralEvent, Opening, Reply, Stop, ReplyContext } from '../translate/neutral.ts'

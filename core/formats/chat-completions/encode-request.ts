@@ -1,19 +1,24 @@
 /** Encodes requests of the neutral model in the chat-completions format. */
-import { ownReasoning, present, resultParts, sampling, textOnly, untranslatable, urlOf } from '../translate/decoding.ts'
+import type { GatewayError } from '../../errors.ts'
+import { ownReasoning, present, resultParts, sampling, untranslatable } from '../translate/decoding.ts'
 import type { DroppedFields } from '../translate/dropped-fields.ts'
+import { carried, dropMarks, onlyUsers, type Speaker } from '../translate/history.ts'
+import { urlOf } from '../translate/media.ts'
 import {
+  type AnswerFormat,
   type Item,
+  type ModelTraits,
   type Part,
   type Request,
   type Role,
-  type AnswerFormat,
   textOf,
   type Tool,
   type ToolChoice,
 } from '../translate/neutral.ts'
 import { fitName, shortened, shortId } from '../translate/passthrough.ts'
 import type { Json } from '../terms.ts'
-import { effortOf, FREEFORM_SCHEMA } from '../translate/tools.ts'
+import { answerSchema, toolSchemas, type ToolSchema } from '../translate/schemas.ts'
+import { effortFor, FREEFORM_SCHEMA } from '../translate/tools.ts'
 import { spelledReasoning } from './reasoning.ts'
 
 /** Most characters of the id of a tool call. */
@@ -22,31 +27,42 @@ const ID_MAX = 40
 const STOPS_MAX = 4
 
 /** Encodes a request. @throws GatewayError invalid_body, naming what this format cannot carry */
-export function encodeRequest(request: Request, dropped: DroppedFields): Json {
+export function encodeRequest(request: Request, dropped: DroppedFields, traits: ModelTraits): Json {
   if (request.topK !== undefined) dropped.add('top_k')
+  dropMarks(request.items, [request, ...request.tools], dropped)
   // Providers accept it only together with `store`.
   if (request.metadata) dropped.add('metadata')
   if (request.stops.length > STOPS_MAX) dropped.add('stop')
-  const { temperature, topP } = sampling(request, dropped)
+  const { temperature, topP } = sampling(request, traits, dropped)
+  const items = carried(ownReasoning(request.items, 'chat-completions', dropped), refusal, dropped)
+  const schemas = toolSchemas(request.tools, 'chat-completions', dropped)
   return present({
     model: request.model,
-    messages: encodeMessages(ownReasoning(request.items, 'chat-completions', dropped)),
+    messages: encodeMessages(items),
     stream: request.stream || undefined,
     stream_options: request.stream ? { include_usage: true } : undefined,
     max_completion_tokens: request.maxOutput,
-    tools: request.tools.length > 0 ? request.tools.map(encodeTool) : undefined,
+    tools: request.tools.length > 0 ? request.tools.map((tool, index) => encodeTool(tool, schemas[index])) : undefined,
     tool_choice: request.tools.length > 0 ? encodeChoice(request.toolChoice) : undefined,
     parallel_tool_calls: request.tools.length > 0 ? request.parallelTools : undefined,
     stop: request.stops.length > 0 ? request.stops.slice(0, STOPS_MAX) : undefined,
     temperature,
     top_p: topP,
-    reasoning_effort: effortOf(request.thinking),
-    response_format: encodeShape(request.answerFormat),
+    reasoning_effort: effortFor(request.thinking, traits, dropped),
+    response_format: encodeShape(request.answerFormat, dropped),
     verbosity: request.verbosity,
     safety_identifier: request.user === undefined ? undefined : shortened(request.user),
     prompt_cache_key: request.cacheKey === undefined ? undefined : shortened(request.cacheKey),
     service_tier: request.serviceTier,
   })
+}
+
+/** The error for a part that cannot be carried. */
+function refusal(part: Part, speaker: Speaker): GatewayError | undefined {
+  if ('text' in part) return undefined
+  if (part.kind === 'file' && part.source.from === 'url')
+    return untranslatable('messages', 'its format has no files behind URLs; send the data')
+  return onlyUsers(part, speaker === 'developer' ? 'system' : speaker)
 }
 
 /** The message of an assistant, as it grows. */
@@ -114,7 +130,6 @@ function grown(turn: Turn | undefined, item: Exclude<Item, { kind: 'result' }>):
     begun.tool_calls.push(call)
     return begun
   }
-  textOnly(item.parts, 'assistant')
   const said = textOf(item.parts.filter(({ kind }) => kind === 'text'))
   const refusal = textOf(item.parts.filter(({ kind }) => kind === 'refusal'))
   // An empty message is left out.
@@ -126,7 +141,7 @@ function grown(turn: Turn | undefined, item: Exclude<Item, { kind: 'result' }>):
 
 function encodeContent(role: Role, parts: readonly Part[]): unknown {
   // Some providers accept parts only from users.
-  if (role !== 'user') return textOnly(parts, role).join('\n\n')
+  if (role !== 'user') return parts.map(part => textOf([part])).join('\n\n')
   const [only] = parts
   return parts.length === 1 && only?.kind === 'text' ? only.text : encodeParts(parts)
 }
@@ -142,16 +157,15 @@ function encodeParts(parts: readonly Part[]): Json[] {
       case 'audio':
         return { type: 'input_audio', input_audio: { data: part.data, format: part.encoding } }
       case 'file':
-        if (part.source.from === 'url')
-          throw untranslatable('messages', 'its format has no files behind URLs; send the data')
         return { type: 'file', file: { filename: part.name ?? 'file', file_data: urlOf(part.source) } }
     }
   })
 }
 
-function encodeTool(tool: Tool): Json {
-  const { description, schema, strict, freeform } = tool
-  const parameters = freeform ? FREEFORM_SCHEMA : schema
+function encodeTool(tool: Tool, enforced: ToolSchema | undefined): Json {
+  const { description, schema, freeform } = tool
+  const parameters = freeform ? FREEFORM_SCHEMA : schema && enforced?.schema
+  const strict = tool.strict === undefined ? undefined : enforced?.strict
   return { type: 'function', function: present({ name: fitName(tool.name), description, parameters, strict }) }
 }
 
@@ -160,9 +174,10 @@ function encodeChoice(choice: ToolChoice | undefined): unknown {
   return choice?.kind === 'any' ? 'required' : choice?.kind
 }
 
-function encodeShape(shape: AnswerFormat | undefined): unknown {
+function encodeShape(shape: AnswerFormat | undefined, dropped: DroppedFields): unknown {
   if (shape?.kind === 'json') return { type: 'json_object' }
   if (!shape) return undefined
-  const { name, schema, strict, description } = shape
+  const { name, description } = shape
+  const { schema, strict } = answerSchema(shape, 'chat-completions', dropped)
   return { type: 'json_schema', json_schema: present({ name, description, schema, strict }) }
 }

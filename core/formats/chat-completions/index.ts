@@ -105,6 +105,7 @@ export const chatCompletions: Format = {
   isComplete: (closed, choices) => closed >= choices,
   outputLimit: largestLimit('max_completion_tokens', 'max_tokens'),
   limitOutput: (body, tokens) => setLimits(body, tokens, 'max_completion_tokens'),
+  leastOutput: 1,
   storesReply: body => body.get('audio') !== undefined,
   standardTier: 'default',
   reportsInputFirst: false,

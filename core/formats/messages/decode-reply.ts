@@ -1,5 +1,6 @@
 /** Decodes replies in the messages format, JSON and streams, into the neutral model. */
 import { contentsOf, noReply, parseExact, stopOf } from '../translate/decoding.ts'
+import { inputText } from '../translate/calls.ts'
 import type { ReplyEvent } from '../events.ts'
 import type {
   Decoder,
@@ -57,7 +58,7 @@ function decodeBlock(block: Json): ReplyPart[] {
           kind: 'call',
           id: text(block['id']) ?? '',
           name: text(block['name']) ?? '',
-          input: JSON.stringify(block['input'] ?? {}),
+          input: inputText(block['input'] ?? {}),
         },
       ]
     default:

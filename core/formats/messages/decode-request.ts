@@ -1,25 +1,29 @@
 /** Decodes requests in the messages format into the neutral model. */
+import { GatewayError } from '../../errors.ts'
 import {
   arrayAt,
-  checkChoice,
-  distinct,
+  lastPast,
   number,
   objectAt,
+  partsOf,
+  type Place,
   present,
-  providerTools,
   refuseAll,
   refused,
   textAt,
-  unknownType,
+  unknownPart,
+  unlessPast,
   untranslatable,
 } from '../translate/decoding.ts'
+import { inputText } from '../translate/calls.ts'
 import type { DroppedFields } from '../translate/dropped-fields.ts'
+import { inline } from '../translate/media.ts'
 import type { Item, Part, Request, Source, Thinking, Tool, ToolChoice } from '../translate/neutral.ts'
 import { reasoningIn, restoreId } from '../translate/passthrough.ts'
 import { pairToolResults } from '../translate/tool-pairs.ts'
 import type { Json } from '../terms.ts'
 import { object, positive, text, words } from '../json.ts'
-import { functionTool } from '../translate/tools.ts'
+import { checkChoice, distinct, functionTool, providerTools } from '../translate/tools.ts'
 import { sessionOf } from '../conversation.ts'
 
 /**
@@ -39,19 +43,32 @@ export const REFUSES = {
   container: 'it is stored at the provider',
   thread: 'it is stored at the provider',
   mcp_servers: 'the provider runs these tools itself',
+  compaction: 'only its own providers answer with a compaction',
 }
+
+/** The members of members that are translated. */
+const WITHIN = {
+  thinking: new Set(words('type budget_tokens display')),
+  output_config: new Set(words('effort format')),
+  metadata: new Set(words('user_id')),
+}
+
+const THINKING = new Set(words('adaptive enabled disabled'))
 
 /** Decodes a request. @throws GatewayError invalid_body, naming what no other format can carry */
 export function decodeRequest(body: Json, headers: Readonly<Record<string, unknown>>, dropped: DroppedFields): Request {
   refuseAll(body, REFUSES)
   dropped.beyond(body, [...CARRIES, ...Object.keys(REFUSES)])
+  for (const [name, known] of Object.entries(WITHIN)) dropped.within(object(body[name]), name, known)
   const tools = distinct(decodeTools(body['tools'], dropped), dropped)
   const choice = object(body['tool_choice'])
   const toolChoice = decodeChoice(choice)
   checkChoice(toolChoice, tools)
   const system = decodeSystem(body['system'], dropped)
-  const messages = arrayAt(body['messages'], 'messages').flatMap((message, index) =>
-    decodeMessage(message, `messages[${index}]`, dropped),
+  const turns = arrayAt(body['messages'], 'messages')
+  const last = lastPast(turns, turn => object(turn)?.['role'] === 'assistant')
+  const messages = turns.flatMap((message, index) =>
+    decodeMessage(message, `messages[${index}]`, { past: index <= last, dropped }),
   )
   // Only `standard_only` has a counterpart in other formats.
   const standard = body['service_tier'] === 'standard_only'
@@ -71,14 +88,15 @@ export function decodeRequest(body: Json, headers: Readonly<Record<string, unkno
     parallelTools: choice?.['disable_parallel_tool_use'] === true ? false : undefined,
     // No other format has a request without output.
     maxOutput: body['max_tokens'] === 0 ? 1 : positive(body['max_tokens']),
+    maxOutputMember: 'max_tokens',
     stops: arrayAt(body['stop_sequences'], 'stop_sequences').map((stop, at) => textAt(stop, `stop_sequences[${at}]`)),
     temperature: number(body['temperature']),
     topP: number(body['top_p']),
     topK: number(body['top_k']),
-    thinking: decodeThinking(object(body['thinking']), text(object(body['output_config'])?.['effort'])),
+    thinking: decodeThinking(object(body['thinking']), text(object(body['output_config'])?.['effort']), dropped),
     answerFormat:
       format?.['type'] === 'json_schema'
-        ? { kind: 'schema' as const, name: 'reply', schema: format['schema'] }
+        ? { kind: 'schema' as const, name: 'reply', schema: format['schema'], at: 'output_config.format.schema' }
         : undefined,
     user: userId,
     serviceTier: standard ? 'default' : undefined,
@@ -92,15 +110,29 @@ function decodeSystem(value: unknown, dropped: DroppedFields): Part[] {
     const block = objectAt(entry, `system[${index}]`)
     const said = textAt(block['text'], `system[${index}].text`).replace(BILLING_LINE, '')
     dropped.have(block, ['cache_control'])
+    dropped.within(block, `system[${index}]`, SYSTEM)
     return said === '' ? [] : [{ kind: 'text', text: said }]
   })
 }
 
-function decodeMessage(value: unknown, at: string, dropped: DroppedFields): Item[] {
+/** The members of blocks that are translated, or that are named in other words. */
+const BLOCK = new Set(
+  words(`
+    type text citations cache_control thinking signature data id name input tool_use_id content is_error source title
+    context encrypted_content caller toolset_name
+  `),
+)
+const MESSAGE = new Set(words('role content id type model stop_reason stop_sequence usage'))
+const SYSTEM = new Set(words('type text cache_control citations'))
+const SOURCE = new Set(words('type url media_type data file_id content'))
+
+function decodeMessage(value: unknown, at: string, where: Place): Item[] {
+  const { dropped } = where
   const message = objectAt(value, at)
   const role = message['role']
   if (role !== 'user' && role !== 'assistant' && role !== 'system')
     throw refused(`${at}.role`, `"${at}.role" must be user, assistant or system.`)
+  dropped.within(message, at, MESSAGE)
   const blocks = blocksOf(message['content'], `${at}.content`)
   const items: Item[] = []
   let parts: Part[] = []
@@ -112,12 +144,15 @@ function decodeMessage(value: unknown, at: string, dropped: DroppedFields): Item
     const place = `${at}.content[${index}]`
     const block = objectAt(entry, place)
     dropped.have(block, ['cache_control', 'citations'])
-    const item = decodeItem(block, place, dropped)
+    dropped.within(block, place, BLOCK)
+    const item = decodeItem(block, place, where)
     if (item) {
       // Results belong to the turn before, so they come first wherever they stand.
       if (item.kind !== 'result') flush()
       items.push(item)
-    } else for (const part of decodePart(block, place, dropped)) parts.push(part)
+    } else
+      for (const part of unlessPast(where, text(block['type']) ?? '', () => decodePart(block, place, where)))
+        parts.push(part)
   })
   flush()
   return items
@@ -128,14 +163,15 @@ function blocksOf(content: unknown, at: string): readonly unknown[] {
   return typeof content === 'string' ? [{ type: 'text', text: content }] : arrayAt(content, at)
 }
 
-function decodeParts(content: unknown, at: string, dropped: DroppedFields): Part[] {
-  return blocksOf(content, at).flatMap((entry, index) =>
-    decodePart(objectAt(entry, `${at}[${index}]`), `${at}[${index}]`, dropped),
-  )
+function decodeParts(content: unknown, at: string, place: Place): Part[] {
+  return partsOf(content, at, place, (block, where) => {
+    place.dropped.within(block, where, BLOCK)
+    return decodePart(block, where, place)
+  })
 }
 
 /** A block that is an item of its own. */
-function decodeItem(block: Json, at: string, dropped: DroppedFields): Item | undefined {
+function decodeItem(block: Json, at: string, place: Place): Item | undefined {
   switch (block['type']) {
     case 'thinking':
       return reasoningIn(text(block['thinking']) ?? '', block['signature'], 'messages', 'signature')
@@ -146,10 +182,10 @@ function decodeItem(block: Json, at: string, dropped: DroppedFields): Item | und
         kind: 'call',
         id: restoreId(textAt(block['id'], `${at}.id`)),
         name: textAt(block['name'], `${at}.name`),
-        input: JSON.stringify(block['input'] ?? {}),
+        input: inputText(block['input'] ?? {}),
       }
     case 'tool_result': {
-      const parts = decodeParts(block['content'], `${at}.content`, dropped)
+      const parts = decodeParts(block['content'], `${at}.content`, place)
       return {
         kind: 'result',
         id: restoreId(textAt(block['tool_use_id'], `${at}.tool_use_id`)),
@@ -162,21 +198,27 @@ function decodeItem(block: Json, at: string, dropped: DroppedFields): Item | und
   }
 }
 
-/** Blocks about tools that the provider ran. The text of the reply contains what they found. */
-const PROVIDER_BLOCK = /^server_tool_use$|^mcp_tool|_tool_result$|^container_upload$|^tool_reference$/
+/** Blocks about tools and models of the provider. The text of the reply contains what they found. */
+const PROVIDER_BLOCK = /^server_tool_use$|^mcp_tool|_tool_result$|^container_upload$|^tool_|^fallback$/
 
-function decodePart(block: Json, at: string, dropped: DroppedFields): Part[] {
+function decodePart(block: Json, at: string, place: Place): Part[] {
+  const { dropped } = place
   const type = text(block['type']) ?? ''
+  dropped.within(object(block['source']), `${at}.source`, SOURCE)
   if (type === 'text') {
     const said = textAt(block['text'], `${at}.text`)
     return said === '' ? [] : [{ kind: 'text', text: said }]
   }
   if (type === 'image')
     return [{ kind: 'image', source: decodeSource(objectAt(block['source'], `${at}.source`), `${at}.source`) }]
-  if (type === 'document') return decodeDocument(block, at, dropped)
-  if (type === 'compaction') return [{ kind: 'text', text: textAt(block['content'], `${at}.content`) }]
+  if (type === 'document') return decodeDocument(block, at, place)
+  if (type === 'compaction') {
+    const said = text(block['content'])
+    if (!said) throw new GatewayError('compaction_bound', { param: at })
+    return [{ kind: 'text', text: said }]
+  }
   if (type === 'search_result') return [{ kind: 'text', text: searchResult(block) }]
-  if (!PROVIDER_BLOCK.test(type)) throw unknownType(at, type)
+  if (!PROVIDER_BLOCK.test(type)) return unknownPart(block, at, place)
   dropped.add(type)
   return []
 }
@@ -184,18 +226,17 @@ function decodePart(block: Json, at: string, dropped: DroppedFields): Part[] {
 function decodeSource(source: Json, at: string): Source {
   if (source['type'] === 'url') return { from: 'url', url: textAt(source['url'], `${at}.url`) }
   if (source['type'] !== 'base64') throw untranslatable(at, 'the file is stored at another provider; send its data')
-  return { from: 'data', mediaType: text(source['media_type']) ?? '', data: textAt(source['data'], `${at}.data`) }
+  return inline(text(source['media_type']) ?? '', textAt(source['data'], `${at}.data`))
 }
 
-function decodeDocument(block: Json, at: string, dropped: DroppedFields): Part[] {
+function decodeDocument(block: Json, at: string, place: Place): Part[] {
   const source = objectAt(block['source'], `${at}.source`)
   const title = text(block['title'])
   const heads = [title, text(block['context'])].flatMap(head =>
     head ? [{ kind: 'text' as const, text: `${head}\n\n` }] : [],
   )
   if (source['type'] === 'text') return [...heads, { kind: 'text', text: textAt(source['data'], `${at}.source.data`) }]
-  if (source['type'] === 'content')
-    return [...heads, ...decodeParts(source['content'], `${at}.source.content`, dropped)]
+  if (source['type'] === 'content') return [...heads, ...decodeParts(source['content'], `${at}.source.content`, place)]
   return [
     ...heads.slice(title ? 1 : 0),
     present({ kind: 'file' as const, source: decodeSource(source, `${at}.source`), name: title }),
@@ -209,8 +250,14 @@ function searchResult(block: Json): string {
   return [text(block['title']), text(block['source']), ...content].filter(line => line).join('\n')
 }
 
-function decodeThinking(thinking: Json | undefined, effort: string | undefined): Thinking | undefined {
+function decodeThinking(
+  thinking: Json | undefined,
+  effort: string | undefined,
+  dropped: DroppedFields,
+): Thinking | undefined {
   const type = text(thinking?.['type'])
+  // Others reason before all tools or before none.
+  if (type !== undefined && !THINKING.has(type)) dropped.add(`thinking.${type}`)
   if (type === undefined && effort === undefined) return undefined
   if (type === 'disabled') return { on: false, shown: false }
   const budget = type === 'enabled' ? positive(thinking?.['budget_tokens']) : undefined
@@ -228,7 +275,7 @@ function decodeTools(value: unknown, dropped: DroppedFields): Tool[] {
       skippedTools.push({ type, param: at })
       return []
     }
-    return [functionTool(tool, tool['input_schema'], at)]
+    return [functionTool(tool, 'input_schema', at, dropped)]
   })
   providerTools(skippedTools, tools, dropped)
   return tools

@@ -1,7 +1,7 @@
 /** Encodes replies of the neutral model in the messages format, as JSON and as streams. */
 import type { GatewayError } from '../../errors.ts'
 import { NO_USAGE } from '../../money/usage.ts'
-import { inputObject } from '../translate/decoding.ts'
+import { inputObject } from '../translate/calls.ts'
 import { type OutgoingEvent, typedEvent } from '../events.ts'
 import type { RawUsage, Json } from '../terms.ts'
 import type {

@@ -1,23 +1,28 @@
 /** Encodes requests of the neutral model in the messages format. */
-import {
-  inputObject,
-  ownReasoning,
-  present,
-  refused,
-  sampling,
-  textOnly,
-  untranslatable,
-} from '../translate/decoding.ts'
+import type { GatewayError } from '../../errors.ts'
+import { inputObject } from '../translate/calls.ts'
+import { ownReasoning, present, refused, sampling, untranslatable } from '../translate/decoding.ts'
 import type { DroppedFields } from '../translate/dropped-fields.ts'
-import type { Item, ModelLimits, Part, Request, Source, Tool } from '../translate/neutral.ts'
+import { carried, onlyUsers, type Speaker } from '../translate/history.ts'
+import {
+  type CacheMark,
+  type Item,
+  type ModelTraits,
+  type Part,
+  type Request,
+  type Source,
+  textOf,
+  type Tool,
+} from '../translate/neutral.ts'
 import { fitId, fitName } from '../translate/passthrough.ts'
 import type { Json } from '../terms.ts'
 import { text } from '../json.ts'
-import { loosened, objectSchema } from '../translate/schemas.ts'
-import { budgetOf, effortOf, FREEFORM_SCHEMA } from '../translate/tools.ts'
+import { objectSchema } from '../translate/root-schema.ts'
+import { answerSchema, toolSchemas, type ToolSchema } from '../translate/schemas.ts'
+import { budgetOf, effortOf, FREEFORM_SCHEMA, LEAST_EFFORT } from '../translate/tools.ts'
 
 /** Encodes a request. @throws GatewayError invalid_body, naming what this format cannot carry */
-export function encodeRequest(request: Request, dropped: DroppedFields, limits: ModelLimits): Json {
+export function encodeRequest(request: Request, dropped: DroppedFields, traits: ModelTraits): Json {
   const standard = request.serviceTier === 'default'
   for (const [name, value] of Object.entries({
     verbosity: request.verbosity,
@@ -33,24 +38,26 @@ export function encodeRequest(request: Request, dropped: DroppedFields, limits: 
     )
   )
     dropped.add('detail')
-  if (request.tools.some(loosened)) dropped.add('strict')
   const stops = request.stops.filter(stop => stop.trim() !== '')
   if (stops.length < request.stops.length) dropped.add('stop')
-  const { system, turns } = encodeTurns(ownReasoning(request.items, 'messages', dropped))
-  const maxTokens = request.maxOutput ?? limits.output
-  const thinking = encodeThinking(request, turns, maxTokens, limits)
-  if (request.thinking?.on && thinking?.spelled['type'] === 'disabled') dropped.add('reasoning_effort')
+  const items = carried(ownReasoning(request.items, 'messages', dropped), refusal, dropped)
+  const { system, turns } = encodeTurns(items)
+  const maxTokens = request.maxOutput ?? traits.output
+  const thinking = encodeThinking(request, turns, maxTokens, traits)
+  if (request.thinking && thinking.on !== request.thinking.on) dropped.add('reasoning_effort')
   const shape =
     request.answerFormat?.kind === 'schema'
-      ? { format: { type: 'json_schema', schema: request.answerFormat.schema } }
+      ? { format: { type: 'json_schema', schema: answerSchema(request.answerFormat, 'messages', dropped).schema } }
       : {}
-  const config = { ...(thinking?.effort !== undefined && { effort: thinking.effort }), ...shape }
-  const tools = request.tools.length > 0 ? request.tools.map(encodeTool) : formerTools(request.items)
+  const config = { ...(thinking.effort !== undefined && { effort: thinking.effort }), ...shape }
+  const schemas = toolSchemas(request.tools, 'messages', dropped)
+  const tools =
+    request.tools.length > 0
+      ? request.tools.map((tool, index) => encodeTool(tool, schemas[index]))
+      : formerTools(request.items)
   const former = tools.length > 0 ? { type: 'none' } : undefined
   const choice = request.tools.length > 0 ? encodeChoice(request) : former
-  // A prompt is cached up to a mark. A client that names a cache key gets two: after what never changes, and at the
-  // end.
-  if (request.cacheKey !== undefined) mark([system.at(-1) ?? tools.at(-1), turns.at(-1)?.content.at(-1)])
+  markPrompt(request, traits, { tools, system, turns }, dropped)
   return present({
     model: request.model,
     max_tokens: maxTokens,
@@ -60,8 +67,9 @@ export function encodeRequest(request: Request, dropped: DroppedFields, limits: 
     tools: tools.length > 0 ? tools : undefined,
     tool_choice: choice,
     stop_sequences: stops.length > 0 ? stops : undefined,
-    ...encodeSampling(request, thinking !== undefined && thinking.spelled['type'] !== 'disabled', dropped),
-    thinking: thinking?.spelled,
+    ...encodeSampling(request, thinking.on, traits, dropped),
+    thinking: thinking.spelled,
+    cache_control: request.cache && control(request.cache),
     service_tier: standard ? 'standard_only' : undefined,
     output_config: Object.keys(config).length > 0 ? config : undefined,
     metadata:
@@ -69,18 +77,65 @@ export function encodeRequest(request: Request, dropped: DroppedFields, limits: 
   })
 }
 
-function mark(blocks: readonly (Json | undefined)[]): void {
-  for (const block of blocks)
+/** The error for a part that cannot be carried. */
+function refusal(part: Part, speaker: Speaker): GatewayError | undefined {
+  if ('text' in part) return undefined
+  if (part.kind === 'audio') return untranslatable('messages', 'its format has no sound')
+  const { source } = part
+  if (part.kind === 'file' && source.from === 'data' && !/^(?:text\/|application\/pdf$)/.test(source.mediaType))
+    return untranslatable('messages', `its format has no files of type ${source.mediaType.slice(0, 60)}`)
+  return onlyUsers(part, speaker)
+}
+
+/** Most marks for the prompt cache that a request may have. */
+const MARKS_MAX = 4
+
+/** Whether the gateway marks the prompt itself, because the client has not. */
+export function marksPrompt({ cache, cacheKey }: Request, { cacheMarks = 'conversations' }: ModelTraits): boolean {
+  return cache === undefined && (cacheMarks === 'always' || (cacheMarks === 'conversations' && cacheKey !== undefined))
+}
+
+/**
+ * Marks the prompt for the cache of the provider, which keeps it up to a mark. The client's own marks count. Without
+ * any, the gateway may set two: after what never changes, and at the end.
+ */
+function markPrompt(
+  request: Request,
+  traits: ModelTraits,
+  { tools, system, turns }: { tools: readonly Json[]; system: readonly Json[]; turns: readonly EncodedTurn[] },
+  dropped: DroppedFields,
+): void {
+  const blocks = [...tools, ...system, ...turns.flatMap(({ content }) => content)]
+  const marks = blocks.filter(block => block['cache_control'] !== undefined)
+  const most = MARKS_MAX - (request.cache ? 1 : 0)
+  // The last ones reach furthest.
+  for (const block of marks.slice(0, Math.max(0, marks.length - most))) {
+    dropped.add('cache_control')
+    delete (block as { cache_control?: unknown }).cache_control
+  }
+  if (marks.length > 0 || !marksPrompt(request, traits)) return
+  for (const block of [system.at(-1) ?? tools.at(-1), turns.at(-1)?.content.at(-1)])
     if (block && block['type'] !== 'thinking' && block['type'] !== 'redacted_thinking')
-      Object.assign(block, { cache_control: { type: 'ephemeral' } })
+      Object.assign(block, { cache_control: control('5m') })
+}
+
+/** A mark, of five minutes if it does not say. */
+function control(cache: CacheMark): Json {
+  return { type: 'ephemeral', ...(cache === '1h' && { ttl: cache }) }
+}
+
+/** The blocks of a part, with its mark at the last one. */
+function marked(blocks: Json[], { cache }: { readonly cache?: CacheMark }): Json[] {
+  const last = blocks.at(-1)
+  if (last && cache) Object.assign(last, { cache_control: control(cache) })
+  return blocks
 }
 
 /** Sampling. Temperatures above 1 do not exist here, and models accept either a temperature or top_p. */
-function encodeSampling(request: Request, thinks: boolean, dropped: DroppedFields): Json {
-  const { temperature, topP } = sampling({ ...request, thinking: { on: thinks, shown: false } }, dropped)
+function encodeSampling(request: Request, thinks: boolean, traits: ModelTraits, dropped: DroppedFields): Json {
+  const { temperature, topP, topK } = sampling({ ...request, thinking: { on: thinks, shown: false } }, traits, dropped)
   if (temperature !== undefined && temperature > 1) dropped.add('temperature')
   if (temperature !== undefined && topP !== undefined) dropped.add('top_p')
-  const topK = thinks ? undefined : request.topK
   return present({
     temperature: temperature === undefined ? undefined : Math.min(temperature, 1),
     top_p: temperature === undefined ? topP : undefined,
@@ -107,7 +162,7 @@ function encodeTurns(items: readonly Item[]): { system: Json[]; turns: EncodedTu
   const rest = leading === -1 ? [] : items.slice(leading)
   const system = items
     .slice(0, leading === -1 ? items.length : leading)
-    .flatMap(item => (isSystem(item) ? encodeTexts(textOnly(item.parts, item.role)) : []))
+    .flatMap(item => (isSystem(item) ? encodeTexts(item.parts) : []))
   for (const item of rest) {
     if (item.kind === 'result') add('user', [encodeResult(item)])
     else if (item.kind === 'reasoning') add('assistant', [encodeReasoning(item)])
@@ -115,8 +170,8 @@ function encodeTurns(items: readonly Item[]): { system: Json[]; turns: EncodedTu
       add('assistant', [
         { type: 'tool_use', id: fitId(item.id), name: fitName(item.name), input: inputObject(item.input) },
       ])
-    else if (isSystem(item)) add('user', encodeTexts(textOnly(item.parts, item.role)).map(reminder))
-    else if (item.role === 'assistant') add('assistant', encodeTexts(textOnly(item.parts, item.role)))
+    else if (isSystem(item)) add('user', encodeTexts(item.parts).map(reminder))
+    else if (item.role === 'assistant') add('assistant', encodeTexts(item.parts))
     else add('user', encodeParts(item.parts))
   }
   // There must be a user's message. If there are only system messages, they become one.
@@ -135,7 +190,7 @@ function isSystem(item: Item): item is Extract<Item, { kind: 'message' }> & { ro
 
 /** A system message within a conversation becomes a reminder in the user's turn. */
 function reminder(block: Json): Json {
-  return { type: 'text', text: `<system-reminder>\n${text(block['text']) ?? ''}\n</system-reminder>` }
+  return { ...block, text: `<system-reminder>\n${text(block['text']) ?? ''}\n</system-reminder>` }
 }
 
 /** A reply that the request begins must not end in white space. */
@@ -153,31 +208,28 @@ function encodeReasoning(item: Extract<Item, { kind: 'reasoning' }>): Json {
 }
 
 function encodeResult({ id, parts, failed }: Extract<Item, { kind: 'result' }>): Json {
+  const mark = parts.findLast(({ cache }) => cache !== undefined)?.cache
   return present({
     type: 'tool_result',
     tool_use_id: fitId(id),
-    content: encodeParts(parts),
+    content: encodeParts(parts.map(({ cache: _mark, ...part }) => part as Part)),
     is_error: failed || undefined,
+    // A result is marked as a whole.
+    cache_control: mark && control(mark),
   })
 }
 
-function encodeTexts(texts: readonly string[]): Json[] {
-  return texts.flatMap(text => (text.trim() === '' ? [] : [{ type: 'text', text }]))
+function encodeTexts(parts: readonly Part[]): Json[] {
+  return parts.flatMap(part => {
+    const said = textOf([part])
+    return said.trim() === '' ? [] : marked([{ type: 'text', text: said }], part)
+  })
 }
 
 function encodeParts(parts: readonly Part[]): Json[] {
   return parts.flatMap((part): Json[] => {
-    switch (part.kind) {
-      case 'text':
-      case 'refusal':
-        return encodeTexts([part.text])
-      case 'image':
-        return [{ type: 'image', source: encodeSource(part.source) }]
-      case 'file':
-        return [encodeFile(part)]
-      case 'audio':
-        throw untranslatable('messages', 'its format has no sound')
-    }
+    if (part.kind === 'image') return marked([{ type: 'image', source: encodeSource(part.source) }], part)
+    return part.kind === 'file' ? marked([encodeFile(part)], part) : encodeTexts([part])
   })
 }
 
@@ -192,18 +244,16 @@ function encodeFile({ source, name }: Extract<Part, { kind: 'file' }>): Json {
     const said = Buffer.from(source.data, 'base64').toString('utf8')
     return present({ type: 'document', source: { type: 'text', media_type: 'text/plain', data: said }, title: name })
   }
-  if (source.from === 'data' && source.mediaType !== 'application/pdf')
-    throw untranslatable('messages', `its format has no files of type ${source.mediaType.slice(0, 60)}`)
   return present({ type: 'document', source: encodeSource(source), title: name })
 }
 
-function encodeTool(tool: Tool): Json {
-  const { name, description, schema, strict, freeform } = tool
+function encodeTool({ name, description, freeform, cache }: Tool, enforced: ToolSchema | undefined): Json {
   return present({
     name: fitName(name),
     description,
-    input_schema: freeform ? FREEFORM_SCHEMA : objectSchema(schema),
-    strict: (strict && !loosened(tool)) || undefined,
+    input_schema: freeform ? FREEFORM_SCHEMA : enforced?.schema,
+    strict: enforced?.strict || undefined,
+    cache_control: cache && control(cache),
   })
 }
 
@@ -226,29 +276,40 @@ function encodeChoice({ toolChoice, parallelTools }: Request): unknown {
   })
 }
 
+/** How a request asks the model to reason. */
+interface AskedThinking {
+  /** Whether the model reasons, as far as the request decides it. */
+  readonly on: boolean
+  /** The member `thinking`; undefined to leave it to the model. */
+  readonly spelled?: Json
+  readonly effort?: string
+}
+
 /**
  * Returns how to ask the model to reason. Reasoning is off where providers would refuse it: if a tool is forced, if the
- * request begins the reply, and if the history calls tools without the reasoning that led to them.
+ * request begins the reply, and if the history calls tools without the reasoning that led to them. A model whose
+ * reasoning cannot be turned off accepts all of these.
  */
 function encodeThinking(
   { thinking, toolChoice }: Request,
   turns: readonly EncodedTurn[],
   maxTokens: number,
-  limits: ModelLimits,
-): { spelled: Json; effort?: string } | undefined {
-  if (!thinking) return undefined
-  const off = { spelled: { type: 'disabled' } }
-  const forced = toolChoice?.kind === 'any' || toolChoice?.kind === 'tool'
-  if (!thinking.on || forced || turns.at(-1)?.role === 'assistant' || unexplainedCalls(turns)) return off
-  const display = thinking.shown ? {} : { display: 'omitted' }
+  { thinking: how, thinkingOff = true, reasoning }: ModelTraits,
+): AskedThinking {
+  if (!thinking || reasoning === 'none') return { on: false }
+  const off: AskedThinking = thinkingOff ? { on: false, spelled: { type: 'disabled' } } : { on: true }
+  const least = how === 'adaptive' && !thinkingOff ? { effort: LEAST_EFFORT } : {}
+  if (!thinking.on) return { ...off, ...least }
   const effort = effortOf(thinking)
-  if (limits.thinking === 'adaptive')
-    return {
-      spelled: { type: 'adaptive', ...display },
-      ...(effort !== undefined && { effort: effort === 'minimal' ? 'low' : effort }),
-    }
+  const asked =
+    how === 'adaptive' && effort !== undefined ? { effort: effort === 'minimal' ? LEAST_EFFORT : effort } : {}
+  const forced = toolChoice?.kind === 'any' || toolChoice?.kind === 'tool'
+  if (forced || turns.at(-1)?.role === 'assistant' || unexplainedCalls(turns))
+    return thinkingOff ? off : { ...off, ...asked }
+  const display = thinking.shown ? {} : { display: 'omitted' }
+  if (how === 'adaptive') return { on: true, spelled: { type: 'adaptive', ...display }, ...asked }
   const budget = budgetOf(thinking, maxTokens)
-  return budget === undefined ? off : { spelled: { type: 'enabled', budget_tokens: budget, ...display } }
+  return budget === undefined ? off : { on: true, spelled: { type: 'enabled', budget_tokens: budget, ...display } }
 }
 
 /** Whether the running turn, after the user's last message, has calls but does not begin with reasoning. */

@@ -16,6 +16,8 @@ const TYPES: Readonly<Record<ErrorCode, string>> = {
   quota_exhausted: 'rate_limit_error',
   rate_limited: 'rate_limit_error',
   context_too_long: 'invalid_request_error',
+  item_not_found: 'not_found_error',
+  compaction_bound: 'invalid_request_error',
   body_too_large: 'request_too_large',
   unsupported_encoding: 'invalid_request_error',
   not_found: 'not_found_error',

@@ -10,7 +10,7 @@ import { forwarding } from '../forwarded-headers.ts'
 import { decoder, decodeReply } from './decode-reply.ts'
 import { CARRIES, decodeRequest, REFUSES } from './decode-request.ts'
 import { encoder, encodeReply } from './encode-reply.ts'
-import { encodeRequest } from './encode-request.ts'
+import { encodeRequest, marksPrompt } from './encode-request.ts'
 import { callOfBlock, roundOfBlock, takesLimit } from '../provider-tools.ts'
 import { BUDGET_MIN } from '../translate/tools.ts'
 import { passedBetas } from './betas.ts'
@@ -100,6 +100,7 @@ export const messages: Format = {
   choices: () => 1,
   isComplete: () => false,
   outputLimit: body => (body.get('max_tokens') === 0 ? 0 : largestLimit('max_tokens')(body)),
+  leastOutput: 1,
   storesReply: () => true,
   standardTier: 'standard_only',
   reportsInputFirst: true,
@@ -168,6 +169,7 @@ export const messages: Format = {
     repeats: [],
     decodeRequest,
     encodeRequest,
+    marksPrompt,
     decodeReply,
     encodeReply,
     decoder,

@@ -1,5 +1,6 @@
 /** Decodes replies in the responses format, JSON and streams, into the neutral model. */
 import { contentsOf, noReply, stopOf } from '../translate/decoding.ts'
+import { inputText } from '../translate/calls.ts'
 import type { ReplyEvent } from '../events.ts'
 import type {
   Decoder,
@@ -49,7 +50,7 @@ function decodeItem(item: Json): ReplyPart[] {
           kind: 'call',
           id: text(item['call_id']) ?? '',
           name: text(item['name']) ?? '',
-          input: text(item['arguments']) ?? '',
+          input: inputText(item['arguments']),
         },
       ]
     default:
@@ -117,7 +118,7 @@ class ResponsesDecoder implements Decoder {
       case 'response.refusal.done':
         return this.#whole(json, json['refusal'], 'refusal')
       case 'response.function_call_arguments.done':
-        return this.#whole(json, json['arguments'], 'call')
+        return this.#whole(json, inputText(json['arguments']), 'call')
       case 'response.output_item.done':
         return this.#done(object(json['item']) ?? {}, json['output_index'])
       case 'response.completed':

@@ -1,28 +1,12 @@
 /** Decodes requests in the responses format into the neutral model. */
-import {
-  allowed,
-  arrayAt,
-  boolean,
-  checkChoice,
-  distinct,
-  number,
-  objectAt,
-  present,
-  refuseAll,
-  refused,
-  shapeOf,
-  textAt,
-  unknownType,
-  untranslatable,
-  wrappedInput,
-} from '../translate/decoding.ts'
+import { arrayAt, boolean, number, present, refuseAll, refusePrewarming, shapeOf } from '../translate/decoding.ts'
 import type { DroppedFields } from '../translate/dropped-fields.ts'
-import type { Item, Request, Thinking, Tool, ToolChoice } from '../translate/neutral.ts'
-import { reasoningIn, restoreId } from '../translate/passthrough.ts'
+import type { Request, Thinking, Tool, ToolChoice } from '../translate/neutral.ts'
 import { pairToolResults } from '../translate/tool-pairs.ts'
+import { allowed, checkChoice, distinct } from '../translate/tools.ts'
 import type { Json } from '../terms.ts'
 import { object, positive, text, words } from '../json.ts'
-import { decodeParts } from './parts.ts'
+import { decodeItems, STORED } from './decode-items.ts'
 import { decodeTools, flatName } from './tools.ts'
 
 /** The members that are translated, as far as the other format has a counterpart. */
@@ -30,8 +14,6 @@ export const CARRIES = words(`
   model input instructions stream stream_options max_output_tokens tools tool_choice parallel_tool_calls reasoning include store text truncation
   service_tier metadata user safety_identifier prompt_cache_key temperature top_p client_metadata
 `)
-
-const STORED = 'it refers to objects that the provider stored; send the whole conversation as input'
 
 /** The members that only a provider of this format can handle, with the reason why they are refused. */
 export const REFUSES = {
@@ -41,24 +23,33 @@ export const REFUSES = {
   background: 'replies are not stored here',
 }
 
+/** The items that declare tools. */
+const DECLARE = new Set(['additional_tools', 'tool_search_output'])
+/** The members of members that are translated. How much is told of reasoning has no measure in other formats. */
+const REASONING = new Set(words('effort summary generate_summary'))
+const TEXT = new Set(words('format verbosity'))
+const SHAPE = new Set(words('type name schema strict description'))
+
 /** Decodes a request. @throws GatewayError invalid_body, naming what no other format can carry */
 export function decodeRequest(body: Json, headers: Readonly<Record<string, unknown>>, dropped: DroppedFields): Request {
   refuseAll(body, REFUSES)
+  refusePrewarming(body)
   dropped.beyond(body, [...CARRIES, ...Object.keys(REFUSES)])
+  dropped.within(object(body['reasoning']), 'reasoning', REASONING)
+  dropped.within(object(body['text']), 'text', TEXT)
+  dropped.within(object(object(body['text'])?.['format']), 'text.format', SHAPE)
   if (body['store'] === true) dropped.add('store')
   if (body['truncation'] === 'auto') dropped.add('truncation')
   if (arrayAt(body['include'], 'include').some(name => name !== 'reasoning.encrypted_content')) dropped.add('include')
   const input =
     typeof body['input'] === 'string' ? [{ role: 'user', content: body['input'] }] : arrayAt(body['input'], 'input')
   const added = input.flatMap((item, at) =>
-    object(item)?.['type'] === 'additional_tools' ? arrayAt(object(item)?.['tools'], `input[${at}].tools`) : [],
+    DECLARE.has(text(object(item)?.['type']) ?? '') ? arrayAt(object(item)?.['tools'], `input[${at}].tools`) : [],
   )
   const all = distinct(decodeTools([...arrayAt(body['tools'], 'tools'), ...added], dropped), dropped)
   const { choice, tools } = decodeChoice(body['tool_choice'], all)
   checkChoice(choice, tools)
-  const items = input.flatMap((item, index) =>
-    decodeItem(objectAt(item, `input[${index}]`), `input[${index}]`, dropped),
-  )
+  const items = decodeItems(input, dropped)
   const instructions = text(body['instructions'])
   const system = instructions
     ? [{ kind: 'message' as const, role: 'system' as const, parts: [{ kind: 'text' as const, text: instructions }] }]
@@ -74,57 +65,18 @@ export function decodeRequest(body: Json, headers: Readonly<Record<string, unkno
     toolChoice: choice,
     parallelTools: boolean(body['parallel_tool_calls']),
     maxOutput: positive(body['max_output_tokens']),
+    maxOutputMember: 'max_output_tokens',
     stops: [],
     temperature: number(body['temperature']),
     topP: number(body['top_p']),
     thinking: decodeThinking(object(body['reasoning'])),
-    answerFormat: shapeOf(shape?.['type'], () => shape ?? {}),
+    answerFormat: shapeOf(shape?.['type'], 'text.format', () => shape ?? {}),
     verbosity: text(format?.['verbosity']),
     user: text(body['safety_identifier']) ?? text(body['user']),
     cacheKey: text(body['prompt_cache_key']) ?? text(headers['session-id']),
     serviceTier: text(body['service_tier']),
     metadata: object(body['metadata']),
   })
-}
-
-/** Items about tools that the provider ran. The text of the reply contains what they found. */
-const PROVIDER_ITEM =
-  /^(?:web_search|file_search|image_generation|code_interpreter|tool_search|mcp)_|^program|^additional_tools$/
-
-function decodeItem(item: Json, at: string, dropped: DroppedFields): Item[] {
-  const type = text(item['type']) ?? 'message'
-  switch (type) {
-    case 'message': {
-      const { role } = item
-      if (role !== 'user' && role !== 'assistant' && role !== 'system' && role !== 'developer') {
-        throw refused(`${at}.role`, `"${at}.role" must be user, assistant, system or developer.`)
-      }
-      return [{ kind: 'message', role, parts: decodeParts(item['content'], `${at}.content`) }]
-    }
-    case 'reasoning': {
-      const said = [...arrayAt(item['summary'], `${at}.summary`), ...arrayAt(item['content'], `${at}.content`)]
-      const shown = said.map(part => text(object(part)?.['text']) ?? '').join('\n\n')
-      return [reasoningIn(shown, item['encrypted_content'], 'responses', 'encrypted')]
-    }
-    case 'function_call':
-    case 'custom_tool_call': {
-      const id = restoreId(textAt(item['call_id'], `${at}.call_id`))
-      const name = flatName(text(item['namespace']), textAt(item['name'], `${at}.name`))
-      const input = type === 'function_call' ? (text(item['arguments']) ?? '') : wrappedInput(text(item['input']) ?? '')
-      return [{ kind: 'call', id, name, input }]
-    }
-    case 'function_call_output':
-    case 'custom_tool_call_output': {
-      const id = restoreId(textAt(item['call_id'], `${at}.call_id`))
-      return [{ kind: 'result', id, parts: decodeParts(item['output'], `${at}.output`), failed: false }]
-    }
-    case 'item_reference':
-      throw untranslatable(at, STORED)
-    default:
-      if (!PROVIDER_ITEM.test(type)) throw unknownType(at, type)
-      if (type !== 'additional_tools') dropped.add(type)
-      return []
-  }
 }
 
 function decodeThinking(reasoning: Json | undefined): Thinking | undefined {

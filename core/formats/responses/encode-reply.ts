@@ -1,6 +1,6 @@
 /** Encodes replies of the neutral model in the responses format, as JSON and as streams. */
 import type { GatewayError } from '../../errors.ts'
-import { freeformInput } from '../translate/decoding.ts'
+import { freeformInput } from '../translate/calls.ts'
 import { type OutgoingEvent, typedEvent } from '../events.ts'
 import type { RawUsage, Json } from '../terms.ts'
 import type {
@@ -14,7 +14,7 @@ import type {
   Stop,
   ReplyContext,
 } from '../translate/neutral.ts'
-import { renameId, writtenSignature } from '../translate/passthrough.ts'
+import { itemId, renameId, writtenSignature } from '../translate/passthrough.ts'
 import { failedResponseError, openaiError } from '../openai-errors.ts'
 import { homeName } from './tools.ts'
 
@@ -37,7 +37,9 @@ function ending({ reason }: Stop): {
 
 /** Encodes a JSON reply. */
 export function encodeReply(reply: Reply, usage: RawUsage, context: ReplyContext): Json {
-  const output = reply.parts.map((part, index) => encodeItem(part, itemId(reply.id, part.kind, index), context))
+  const output = reply.parts.map((part, index) =>
+    encodeItem(part, itemId(reply.id, PREFIXES[part.kind], index), context),
+  )
   return { ...responseObject(reply.id, context), ...ending(reply.stop), output, usage }
 }
 
@@ -46,11 +48,6 @@ const PREFIXES: Readonly<Record<ReplyPart['kind'], string>> = {
   refusal: 'msg_',
   reasoning: 'rs_',
   call: 'fc_',
-}
-
-/** The id of an item, made from the id of its reply and its index. */
-function itemId(reply: string, kind: ReplyPart['kind'], index: number): string {
-  return `${renameId({ id: reply }, PREFIXES[kind])}_${index}`
 }
 
 /** A finished item of the output. */
@@ -201,7 +198,7 @@ class ResponsesEncoder implements Encoder {
 
   #open(what: Opening): OutgoingEvent[] {
     const index = this.#output.length
-    const item = (this.#item = { what, index, id: itemId(this.#id ?? '', what.kind, index), said: '' })
+    const item = (this.#item = { what, index, id: itemId(this.#id ?? '', PREFIXES[what.kind], index), said: '' })
     const added = this.#event('response.output_item.added', { output_index: index, item: this.#blank(item) })
     if (what.kind !== 'text' && what.kind !== 'refusal') return [added]
     return [added, this.#event('response.content_part.added', { ...within(item), part: contentPart(what.kind, '') })]

@@ -1,20 +1,35 @@
 /** Encodes requests of the neutral model in the responses format. */
-import { ownReasoning, present, resultParts, sampling, textOnly, untranslatable, urlOf } from '../translate/decoding.ts'
+import type { GatewayError } from '../../errors.ts'
+import { ownReasoning, present, resultParts, sampling, untranslatable } from '../translate/decoding.ts'
 import type { DroppedFields } from '../translate/dropped-fields.ts'
-import type { Item, Part, Request, AnswerFormat, Tool, ToolChoice } from '../translate/neutral.ts'
+import { carried, dropMarks, onlyUsers, type Speaker } from '../translate/history.ts'
+import { urlOf } from '../translate/media.ts'
+import {
+  type AnswerFormat,
+  type Item,
+  type ModelTraits,
+  type Part,
+  type Request,
+  textOf,
+  type Tool,
+  type ToolChoice,
+} from '../translate/neutral.ts'
 import { fitName, shortened, shortId } from '../translate/passthrough.ts'
 import type { Json } from '../terms.ts'
 import { text } from '../json.ts'
-import { loosened, objectSchema } from '../translate/schemas.ts'
-import { effortOf, FREEFORM_SCHEMA } from '../translate/tools.ts'
+import { answerSchema, toolSchemas, type ToolSchema } from '../translate/schemas.ts'
+import { effortFor, FREEFORM_SCHEMA } from '../translate/tools.ts'
+
+/** The least output limit that providers accept, in tokens. */
+export const LEAST_OUTPUT = 16
 
 /** Encodes a request. @throws GatewayError invalid_body, naming what this format cannot carry */
-export function encodeRequest(request: Request, dropped: DroppedFields): Json {
+export function encodeRequest(request: Request, dropped: DroppedFields, traits: ModelTraits): Json {
   if (request.topK !== undefined) dropped.add('top_k')
   if (request.stops.length > 0) dropped.add('stop')
-  if (request.tools.some(loosened)) dropped.add('strict')
-  const { temperature, topP } = sampling(request, dropped)
-  const items = ownReasoning(request.items, 'responses', dropped)
+  dropMarks(request.items, [request, ...request.tools], dropped)
+  const { temperature, topP } = sampling(request, traits, dropped)
+  const items = carried(ownReasoning(request.items, 'responses', dropped), refusal, dropped)
   // If there are only system messages, they become the input.
   const split = Math.max(
     0,
@@ -22,13 +37,17 @@ export function encodeRequest(request: Request, dropped: DroppedFields): Json {
   )
   const instructions = items
     .slice(0, split)
-    .map(item => ('parts' in item ? textOnly(item.parts, 'system').join('\n\n') : ''))
+    .map(item => ('parts' in item ? item.parts.map(part => textOf([part])).join('\n\n') : ''))
   const thinking = request.thinking
-  const format = request.answerFormat && encodeShape(request.answerFormat)
+  const format = request.answerFormat && encodeShape(request.answerFormat, dropped)
   const said = { ...(format && { format }), ...(request.verbosity !== undefined && { verbosity: request.verbosity }) }
-  const effort = effortOf(thinking)
-  const summary = thinking?.on === true && thinking.shown
+  const effort = effortFor(thinking, traits, dropped)
+  const reasons = thinking?.on === true && traits.reasoning !== 'none'
+  const summary = reasons && thinking.shown
   const tools = request.tools.length > 0
+  const schemas = toolSchemas(request.tools, 'responses', dropped)
+  const { maxOutput, maxOutputMember } = request
+  if (maxOutput !== undefined && maxOutput < LEAST_OUTPUT) dropped.add(maxOutputMember ?? 'max_tokens')
   return present({
     model: request.model,
     instructions: instructions.length > 0 ? instructions.join('\n\n') : undefined,
@@ -36,9 +55,9 @@ export function encodeRequest(request: Request, dropped: DroppedFields): Json {
     stream: request.stream || undefined,
     // Stored replies would be accessible to all customers of the upstream account.
     store: false,
-    include: thinking?.on ? ['reasoning.encrypted_content'] : undefined,
-    max_output_tokens: request.maxOutput,
-    tools: tools ? request.tools.map(encodeTool) : undefined,
+    include: reasons ? ['reasoning.encrypted_content'] : undefined,
+    max_output_tokens: maxOutput && Math.max(maxOutput, LEAST_OUTPUT),
+    tools: tools ? request.tools.map((tool, index) => encodeTool(tool, schemas[index])) : undefined,
     tool_choice: tools ? encodeChoice(request.toolChoice) : undefined,
     parallel_tool_calls: tools ? request.parallelTools : undefined,
     temperature,
@@ -51,6 +70,12 @@ export function encodeRequest(request: Request, dropped: DroppedFields): Json {
     service_tier: request.serviceTier,
     metadata: request.metadata,
   })
+}
+
+/** The error for a part that cannot be carried. */
+function refusal(part: Part, speaker: Speaker): GatewayError | undefined {
+  if ('text' in part) return undefined
+  return part.kind === 'audio' ? untranslatable('messages', 'its format has no sound') : onlyUsers(part, speaker)
 }
 
 function encodeItem(item: Item): Json[] {
@@ -86,8 +111,8 @@ function encodeItem(item: Item): Json[] {
 }
 
 function encodeSaid(parts: readonly Part[]): Json[] {
-  return textOnly(parts, 'assistant').map((said, index) =>
-    parts[index]?.kind === 'refusal' ? { type: 'refusal', refusal: said } : { type: 'output_text', text: said },
+  return parts.map(part =>
+    part.kind === 'refusal' ? { type: 'refusal', refusal: part.text } : { type: 'output_text', text: textOf([part]) },
   )
 }
 
@@ -108,15 +133,14 @@ function encodeParts(parts: readonly Part[]): Json[] {
   })
 }
 
-function encodeTool(tool: Tool): Json {
-  const { name, description, schema, strict, freeform } = tool
+function encodeTool({ name, description, freeform }: Tool, enforced: ToolSchema | undefined): Json {
   // By default, `strict` would be true and change the schema.
   return present({
     type: 'function',
     name: fitName(name),
     description,
-    parameters: freeform ? FREEFORM_SCHEMA : objectSchema(schema),
-    strict: strict === true && !loosened(tool),
+    parameters: freeform ? FREEFORM_SCHEMA : enforced?.schema,
+    strict: enforced?.strict === true,
   })
 }
 
@@ -125,8 +149,9 @@ function encodeChoice(choice: ToolChoice | undefined): unknown {
   return choice?.kind === 'any' ? 'required' : choice?.kind
 }
 
-function encodeShape(shape: AnswerFormat): Json {
+function encodeShape(shape: AnswerFormat, dropped: DroppedFields): Json {
   if (shape.kind === 'json') return { type: 'json_object' }
-  const { name, schema, strict, description } = shape
+  const { name, description } = shape
+  const { schema, strict } = answerSchema(shape, 'responses', dropped)
   return present({ type: 'json_schema', name, schema, strict, description })
 }

@@ -11,10 +11,11 @@ import { conditionNamed, countInclusive, type InclusiveNames, encodeInclusive } 
 import { recognisedByCode } from '../overflow.ts'
 import { largestLimit, levelLimits, setLimits } from '../output-limits.ts'
 import { forwarding } from '../forwarded-headers.ts'
+import { ITEM_REFERENCES } from '../item-references.ts'
 import { decoder, decodeReply } from './decode-reply.ts'
 import { CARRIES, decodeRequest, REFUSES } from './decode-request.ts'
 import { ECHOES, encoder, encodeReply } from './encode-reply.ts'
-import { encodeRequest } from './encode-request.ts'
+import { encodeRequest, LEAST_OUTPUT } from './encode-request.ts'
 
 const TERMINAL = new Set(['response.completed', 'response.incomplete', 'response.failed'])
 
@@ -121,6 +122,7 @@ export const responses: Format = {
   isComplete: () => false,
   outputLimit: largestLimit('max_output_tokens'),
   limitOutput: (body, tokens) => setLimits(body, tokens, 'max_output_tokens'),
+  leastOutput: LEAST_OUTPUT,
   storesReply: body => body.get('store') !== false,
   standardTier: 'default',
   reportsInputFirst: false,
@@ -132,6 +134,7 @@ export const responses: Format = {
   reportsCalls: true,
   callLimit: 'all tools',
   storesByDefault: true,
+  items: ITEM_REFERENCES,
   limitCalls(body, most, unsaid) {
     const said = positive(body.get('max_tool_calls'))
     if (body.contents.providerTools.length === 0 || (said !== undefined && said <= most)) return

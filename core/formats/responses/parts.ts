@@ -1,39 +1,59 @@
 /** Parts of messages and of tool outputs in the responses format. */
-import { partsOf, present, sourceOf, textAt, unknownType, untranslatable } from '../translate/decoding.ts'
+import {
+  cacheMark,
+  marked,
+  partsOf,
+  type Place,
+  present,
+  textAt,
+  unknownPart,
+  untranslatable,
+} from '../translate/decoding.ts'
+import { sourceOf } from '../translate/media.ts'
 import type { Part } from '../translate/neutral.ts'
 import type { Json } from '../terms.ts'
-import { text } from '../json.ts'
+import { text, words } from '../json.ts'
+
+/** The members of all parts. Those of replies, such as `annotations`, tell the model nothing. */
+const PART = new Set(
+  words(`
+    type text refusal image_url file_id detail filename file_url file_data annotations logprobs cache_control
+  `),
+)
 
 /** Decodes parts. @throws GatewayError invalid_body */
-export function decodeParts(content: unknown, at: string): Part[] {
-  return partsOf(content, at, decodePart)
+export function decodeParts(content: unknown, at: string, place: Place): Part[] {
+  return partsOf(content, at, place, decodePart)
 }
 
-function decodePart(part: Json, at: string): Part {
+function decodePart(part: Json, at: string, place: Place): Part[] {
+  place.dropped.within(part, at, PART)
+  return marked(partsIn(part, at, place), cacheMark(part))
+}
+
+function partsIn(part: Json, at: string, place: Place): Part[] {
   switch (part['type']) {
     case 'input_text':
     case 'output_text':
     case 'text':
-      return { kind: 'text', text: textAt(part['text'], `${at}.text`) }
+      return [{ kind: 'text', text: textAt(part['text'], `${at}.text`) }]
     case 'refusal':
-      return { kind: 'refusal', text: textAt(part['refusal'], `${at}.refusal`) }
-    case 'input_image': {
+      return [{ kind: 'refusal', text: textAt(part['refusal'], `${at}.refusal`) }]
+    case 'input_image':
+    case 'computer_screenshot': {
       if (typeof part['image_url'] !== 'string') throw elsewhere(`${at}.file_id`)
-      return present({
-        kind: 'image' as const,
-        source: sourceOf(part['image_url'], `${at}.image_url`),
-        detail: text(part['detail']),
-      })
+      const source = sourceOf(part['image_url'], `${at}.image_url`)
+      return [present({ kind: 'image' as const, source, detail: text(part['detail']) })]
     }
     case 'input_file': {
       const name = text(part['filename'])
       const url = text(part['file_url'])
-      if (url !== undefined) return present({ kind: 'file' as const, source: sourceOf(url, `${at}.file_url`), name })
+      if (url !== undefined) return [present({ kind: 'file' as const, source: sourceOf(url, `${at}.file_url`), name })]
       if (typeof part['file_data'] !== 'string') throw elsewhere(`${at}.file_id`)
-      return present({ kind: 'file' as const, source: sourceOf(part['file_data'], `${at}.file_data`), name })
+      return [present({ kind: 'file' as const, source: sourceOf(part['file_data'], `${at}.file_data`), name })]
     }
     default:
-      throw unknownType(at, part['type'])
+      return unknownPart(part, at, place)
   }
 }
 

@@ -1,9 +1,10 @@
 /** Tools in the responses format, the only one with namespaces. */
-import { arrayAt, objectAt, providerTools, textAt } from '../translate/decoding.ts'
+import { arrayAt, cacheMark, objectAt, textAt } from '../translate/decoding.ts'
 import type { DroppedFields } from '../translate/dropped-fields.ts'
 import type { Tool } from '../translate/neutral.ts'
+import type { Json } from '../terms.ts'
 import { text } from '../json.ts'
-import { freeformTool, functionTool } from '../translate/tools.ts'
+import { freeformTool, functionTool, providerTools } from '../translate/tools.ts'
 
 /** The name of a tool in formats without namespaces. */
 export function flatName(space: string | undefined, name: string): string {
@@ -11,7 +12,7 @@ export function flatName(space: string | undefined, name: string): string {
 }
 
 /** The name and the namespace of a tool, as the client declared them. */
-export function homeName(name: string, tool: Tool | undefined): { name: string; namespace?: string } {
+export function homeName(name: string, tool: Pick<Tool, 'home'> | undefined): { name: string; namespace?: string } {
   const home = tool?.home
   return home ? { name: home.name, namespace: home.space } : { name }
 }
@@ -38,9 +39,9 @@ function decodeTool(
   const type = text(tool['type']) ?? ''
   switch (type) {
     case 'function':
-      return [placed(functionTool(tool, tool['parameters'], at), space)]
+      return [placed(functionTool(tool, 'parameters', at, dropped), tool, space)]
     case 'custom':
-      return [placed(freeformTool(tool, at), space)]
+      return [placed(freeformTool(tool, at, dropped), tool, space)]
     case 'namespace': {
       const name = textAt(tool['name'], `${at}.name`)
       // The description of a namespace has no counterpart.
@@ -55,6 +56,8 @@ function decodeTool(
   }
 }
 
-function placed(tool: Tool, space: string | undefined): Tool {
-  return space === undefined ? tool : { ...tool, name: flatName(space, tool.name), home: { space, name: tool.name } }
+function placed(tool: Tool, json: Json, space: string | undefined): Tool {
+  const cache = cacheMark(json)
+  const whole = cache ? { ...tool, cache } : tool
+  return space === undefined ? whole : { ...whole, name: flatName(space, tool.name), home: { space, name: tool.name } }
 }

@@ -2,7 +2,7 @@
 import { GatewayError, invalidBody } from '../../errors.ts'
 import type { FormatName, Json } from '../terms.ts'
 import type { DroppedFields } from './dropped-fields.ts'
-import type { Item, Part, Request, AnswerFormat, Source, Stop, Tool, ToolChoice } from './neutral.ts'
+import type { AnswerFormat, CacheMark, Item, ModelTraits, Part, Request, Stop } from './neutral.ts'
 import { object, text } from '../json.ts'
 
 /** The error for a request that cannot be translated. @param param the member at fault */
@@ -10,25 +10,109 @@ export function refused(param: string, message: string): GatewayError {
   return invalidBody(message, param)
 }
 
+/** The request has something that only a provider of the client's format can do. */
+export class Untranslatable extends GatewayError {}
+
 /** The error for something that only a provider of the client's format can do. */
 export function untranslatable(param: string, what: string): GatewayError {
-  return refused(param, `"${param}" cannot be translated: ${what}. The model behind this key uses another wire format.`)
+  const message = `"${param}" cannot be translated: ${what}. The model behind this key uses another wire format.`
+  return new Untranslatable('invalid_body', { param, message })
 }
 
 /** The error for a type that only the client's format has. */
 export function unknownType(at: string, type: unknown): GatewayError {
-  return refused(`${at}.type`, `"${at}" has a type that cannot be translated: ${String(text(type)).slice(0, 50)}.`)
+  const message = `"${at}" has a type that cannot be translated: ${String(text(type)).slice(0, 50)}.`
+  return new Untranslatable('invalid_body', { param: `${at}.type`, message })
+}
+
+/** Where something stands in a conversation. */
+export interface Place {
+  /** It is older than the last turn, which is what the client has added since the model's last reply. */
+  readonly past: boolean
+  readonly dropped: DroppedFields
+}
+
+/**
+ * The index of the last step before the last turn; -1 if there is none. A reply that the request itself begins is a part
+ * of the last turn.
+ * @param isModels whether the model made a step
+ */
+export function lastPast<S>(steps: readonly S[], isModels: (step: S) => boolean): number {
+  return steps.slice(0, -1).findLastIndex(isModels)
+}
+
+/**
+ * Decodes something of the conversation. What cannot be translated is refused in the last turn. Before, it is dropped,
+ * so that a conversation can continue with another provider.
+ * @param name what it is, for the client
+ * @throws GatewayError invalid_body
+ */
+export function unlessPast<T>({ past, dropped }: Place, name: string, decode: () => T[]): T[] {
+  try {
+    return decode()
+  } catch (thrown) {
+    if (!past || !(thrown instanceof Untranslatable)) throw thrown
+    dropped.add(name)
+    return []
+  }
 }
 
 /** The parts of a content that is a string or a list; none for an empty one. @throws GatewayError invalid_body */
-export function partsOf(content: unknown, at: string, decodePart: (part: Json, at: string) => Part): Part[] {
+export function partsOf(
+  content: unknown,
+  at: string,
+  place: Place,
+  decodePart: (part: Json, at: string, place: Place) => Part[],
+): Part[] {
   if (content === undefined || content === null || content === '') return []
   if (typeof content === 'string') return [{ kind: 'text', text: content }]
-  return arrayAt(content, at).map((part, index) => decodePart(objectAt(part, `${at}[${index}]`), `${at}[${index}]`))
+  return arrayAt(content, at).flatMap((value, index) => {
+    const part = objectAt(value, `${at}[${index}]`)
+    return unlessPast(place, text(part['type']) ?? 'content', () => decodePart(part, `${at}[${index}]`, place))
+  })
 }
 
-/** The format of the answer, by its type. @param schema returns the members that describe a schema */
-export function shapeOf(type: unknown, schema: () => Json): AnswerFormat | undefined {
+/**
+ * A part of an unknown type: its text, if it has any.
+ * @throws GatewayError invalid_body without text
+ */
+export function unknownPart(part: Json, at: string, { dropped }: Place): Part[] {
+  const said = textWithin(part)
+  if (said === '') throw unknownType(at, part['type'])
+  dropped.add(text(part['type']) ?? 'content')
+  return [{ kind: 'text', text: said }]
+}
+
+/** The members of an unknown item or part that may hold its text. */
+const TEXTS = ['text', 'content', 'output', 'summary', 'result'] as const
+
+/** The text in an item or a part of an unknown type; empty if it has none. */
+export function textWithin(json: Json): string {
+  for (const name of TEXTS) {
+    const value = json[name]
+    const said = Array.isArray(value) ? value.map(each => text(object(each)?.['text']) ?? '').join('') : text(value)
+    if (said) return said
+  }
+  return ''
+}
+
+/** The mark of a part, a message or a tool for the prompt cache. */
+export function cacheMark(json: Json): CacheMark | undefined {
+  const control = object(json['cache_control'])
+  if (control?.['type'] !== 'ephemeral') return undefined
+  return control['ttl'] === '1h' ? '1h' : '5m'
+}
+
+/** The parts with a mark at the last of them. */
+export function marked<P extends Part>(parts: readonly P[], cache: CacheMark | undefined): P[] {
+  return parts.map((part, index) => (cache && index === parts.length - 1 ? { ...part, cache } : part))
+}
+
+/**
+ * The format of the answer, by its type.
+ * @param at the path of the members that describe a schema, which `schema` returns
+ */
+export function shapeOf(type: unknown, at: string, schema: () => Json): AnswerFormat | undefined {
   if (type === 'json_object') return { kind: 'json' }
   if (type !== 'json_schema') return undefined
   const { name, schema: json, strict, description } = schema()
@@ -36,6 +120,7 @@ export function shapeOf(type: unknown, schema: () => Json): AnswerFormat | undef
     kind: 'schema' as const,
     name: text(name) ?? 'reply',
     schema: json,
+    at: `${at}.schema`,
     strict: boolean(strict),
     description: text(description),
   })
@@ -86,6 +171,15 @@ export function refuseAll(body: Json, members: Readonly<Record<string, string>>)
   }
 }
 
+/**
+ * Refuses a request that only fills the prompt cache, without a reply.
+ * @throws GatewayError invalid_body
+ */
+export function refusePrewarming(body: Json): void {
+  if (object(body['prompt_cache_options'])?.['prewarm'] === true)
+    throw untranslatable('prompt_cache_options.prewarm', 'only its own providers fill a cache without a reply')
+}
+
 /** The value as a number; undefined for anything else. */
 export function number(value: unknown): number | undefined {
   return typeof value === 'number' ? value : undefined
@@ -99,68 +193,6 @@ export function boolean(value: unknown): boolean | undefined {
 /** The object without the members that are undefined. */
 export function present<T extends object>(members: T): { [K in keyof T]: Exclude<T[K], undefined> } {
   return Object.fromEntries(Object.entries(members).filter(([, value]) => value !== undefined)) as never
-}
-
-/** The source that a URL or data URL names. @throws GatewayError invalid_body */
-export function sourceOf(url: string, param: string): Source {
-  if (/^https?:/i.test(url)) return { from: 'url', url }
-  const comma = url.startsWith('data:') ? url.indexOf(',') : -1
-  const [mediaType = '', ...parameters] = url.slice('data:'.length, Math.max(comma, 0)).split(';')
-  const data = url.slice(comma + 1)
-  if (comma === -1 || mediaType === '' || parameters.at(-1) !== 'base64' || data === '')
-    throw refused(param, `"${param}" must be an http(s) URL or a base64 data URL.`)
-  return { from: 'data', mediaType, data }
-}
-
-/** The source as a URL. */
-export function urlOf(source: Source): string {
-  return source.from === 'url' ? source.url : `data:${source.mediaType};base64,${source.data}`
-}
-
-/**
- * The object in the JSON text of a call; empty for empty text. Text that is not an object is kept as a member that says
- * so.
- */
-export function inputObject(input: string): Json {
-  if (input.trim() === '' || input.trim() === 'null') return {}
-  try {
-    const json = object(parseExact(input))
-    if (json) return json
-  } catch {
-    // Models sometimes send invalid JSON.
-  }
-  return { INVALID_JSON: input }
-}
-
-/** The input of a freeform tool in the JSON text of its call. If the text was cut off, as much as there is. */
-export function freeformInput(input: string): string {
-  try {
-    const json = object(JSON.parse(input))
-    return text(json?.['input']) ?? (json && Object.keys(json).length === 0 ? '' : input)
-  } catch {
-    const begun = /^\s*\{\s*"input"\s*:\s*"/.exec(input)
-    return (begun && cutString(input.slice(begun[0].length))) ?? input
-  }
-}
-
-/** The text of a JSON string that was cut off, without an incomplete escape at its end. */
-function cutString(rest: string): string | undefined {
-  for (let less = 0; less <= ESCAPE_MOST; less++) {
-    try {
-      return JSON.parse(`"${rest.slice(0, rest.length - less)}"`) as string
-    } catch {
-      // Try again with one character less.
-    }
-  }
-  return undefined
-}
-
-/** Characters of the longest escape in a JSON string. */
-const ESCAPE_MOST = 6
-
-/** The JSON text of a freeform tool's call. */
-export function wrappedInput(input: string): string {
-  return JSON.stringify({ input })
 }
 
 /** Finds what may be a number beyond a double's precision: at the beginning of a value, and so not within base64. */
@@ -184,49 +216,6 @@ export function parseExact(json: string): unknown {
     return typeof value === 'number' && !Number.isSafeInteger(value) && source !== undefined && /^-?\d+$/.test(source)
       ? rawJSON(source)
       : value
-  })
-}
-
-/**
- * Refuses a request all of whose tools only a provider could run, and notes them as dropped otherwise.
- * @throws GatewayError invalid_body
- */
-export function providerTools(
-  skippedTools: readonly { type: string; param: string }[],
-  tools: readonly Tool[],
-  dropped: DroppedFields,
-): void {
-  const [first] = skippedTools
-  if (first && tools.length === 0) throw untranslatable(first.param, `the provider runs "${first.type}" itself`)
-  for (const { type } of skippedTools) dropped.add(`tools.${type}`)
-}
-
-/** The tools that a choice allows. @throws GatewayError invalid_body if there is none */
-export function allowed(tools: readonly Tool[], names: readonly string[]): Tool[] {
-  const wanted = new Set(names)
-  const found = tools.filter(({ name }) => wanted.has(name))
-  if (found.length === 0) throw refused('tool_choice', '"tool_choice" allows no tool that can be translated.')
-  return found
-}
-
-/** Checks that a choice names a tool that exists. @throws GatewayError invalid_body */
-export function checkChoice(choice: ToolChoice | undefined, tools: readonly Tool[]): void {
-  if (choice?.kind === 'tool' && !tools.some(({ name }) => name === choice.name)) {
-    throw refused(
-      'tool_choice',
-      `"tool_choice" names "${choice.name.slice(0, 100)}", which is not one of the tools that can be translated.`,
-    )
-  }
-}
-
-/** Tools with distinct names: the first of each name. */
-export function distinct(tools: readonly Tool[], dropped: DroppedFields): Tool[] {
-  const seen = new Set<string>()
-  return tools.filter(({ name }) => {
-    const first = !seen.has(name)
-    if (!first) dropped.add(`tools.${name}`)
-    seen.add(name)
-    return first
   })
 }
 
@@ -263,16 +252,16 @@ export function resultParts(parts: readonly Part[], failed: boolean): readonly P
     : [{ kind: 'text', text: 'Error' }, ...parts]
 }
 
-/** The sampling of a request, unless it reasons: reasoning models refuse sampling. */
-export function sampling(request: Request, dropped: DroppedFields): Pick<Request, 'temperature' | 'topP'> {
-  const reasons = request.thinking?.on === true
-  if (!reasons)
-    return {
-      ...(request.temperature !== undefined && { temperature: request.temperature }),
-      ...(request.topP !== undefined && { topP: request.topP }),
-    }
-  if (request.temperature !== undefined) dropped.add('temperature')
-  if (request.topP !== undefined) dropped.add('top_p')
+/** The sampling of a request, unless it reasons, or the model refuses sampling. Models that reason refuse it. */
+export function sampling(
+  { temperature, topP, topK, thinking }: Pick<Request, 'temperature' | 'topP' | 'topK' | 'thinking'>,
+  { sampling: accepts = true }: Pick<ModelTraits, 'sampling'>,
+  dropped: DroppedFields,
+): Pick<Request, 'temperature' | 'topP' | 'topK'> {
+  if (accepts && thinking?.on !== true) return present({ temperature, topP, topK })
+  if (temperature !== undefined) dropped.add('temperature')
+  if (topP !== undefined) dropped.add('top_p')
+  if (topK !== undefined) dropped.add('top_k')
   return {}
 }
 

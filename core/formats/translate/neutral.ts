@@ -14,14 +14,18 @@ export type Source =
   /** `data` is base64. */
   | { readonly from: 'data'; readonly mediaType: string; readonly data: string }
 
+/** The provider is to cache the prompt up to here, for at least this time. */
+export type CacheMark = '5m' | '1h'
+
 /** A part of a message. */
-export type Part =
+export type Part = (
   | { readonly kind: 'text'; readonly text: string }
   | { readonly kind: 'refusal'; readonly text: string }
   | { readonly kind: 'image'; readonly source: Source; readonly detail?: string }
   | { readonly kind: 'file'; readonly source: Source; readonly name?: string }
   /** `data` is base64, `encoding` a name such as `wav`. */
   | { readonly kind: 'audio'; readonly data: string; readonly encoding: string }
+) & { readonly cache?: CacheMark }
 
 /**
  * What proves to a provider that a reasoning is its own: a signature, or the encrypted reasoning. Only the format `by`
@@ -57,6 +61,9 @@ export type Item =
   | Call
   | { readonly kind: 'result'; readonly id: string; readonly parts: readonly Part[]; readonly failed: boolean }
 
+/** A step of a conversation that has parts. */
+export type Spoken = Extract<Item, { readonly parts: readonly Part[] }>
+
 /** A tool that the client runs. */
 export interface Tool {
   /** The name that calls use. For a tool in a namespace: `space__name`. */
@@ -65,10 +72,13 @@ export interface Tool {
   /** JSON Schema of the input; undefined if the tool takes none. */
   readonly schema?: Json
   readonly strict?: boolean
+  /** The path of its schema in the request. */
+  readonly at: string
   /** The input is text, and not JSON. */
   readonly freeform: boolean
   /** The namespace of the tool, and its name there. */
   readonly home?: { readonly space: string; readonly name: string }
+  readonly cache?: CacheMark
 }
 
 /** Which tool the model must call, if any. */
@@ -91,6 +101,8 @@ export type AnswerFormat =
       readonly kind: 'schema'
       readonly name: string
       readonly schema: unknown
+      /** The path of the schema in the request. */
+      readonly at: string
       readonly strict?: boolean
       readonly description?: string
     }
@@ -106,6 +118,8 @@ export interface Request {
   readonly toolChoice?: ToolChoice
   readonly parallelTools?: boolean
   readonly maxOutput?: number
+  /** The member that limits the output, in the client's spelling. */
+  readonly maxOutputMember?: string
   readonly stops: readonly string[]
   readonly temperature?: number
   readonly topP?: number
@@ -117,6 +131,8 @@ export interface Request {
   readonly user?: string
   /** The name of the conversation, for the provider's prompt cache. */
   readonly cacheKey?: string
+  /** The provider is to mark the prompt for its cache itself. */
+  readonly cache?: CacheMark
   readonly serviceTier?: string
   readonly metadata?: Json
 }
@@ -180,12 +196,23 @@ export interface ReplyContext {
   readonly member: (name: string) => unknown
 }
 
-/** What the gateway chooses for a model if a request leaves it open. */
-export interface ModelLimits {
+/** Where a request is marked for the prompt cache: where the client says, also in conversations with a name, or always. */
+export type CacheMarks = 'client' | 'conversations' | 'always'
+
+/** What a model accepts, and what the gateway chooses for it if a request leaves it open. */
+export interface ModelTraits {
   /** Output tokens to ask for if the format requires a number. */
   readonly output: number
-  /** How the request asks the model to reason. */
+  /** How the request asks a messages model to reason. */
   readonly thinking: 'adaptive' | 'budget'
+  /** Whether its reasoning can be turned off; true by default. */
+  readonly thinkingOff?: boolean
+  /** Whether it accepts a temperature, `top_p` and `top_k`; true by default. */
+  readonly sampling?: boolean
+  /** Conversations by default. */
+  readonly cacheMarks?: CacheMarks
+  /** `none` for a model that does not reason, which refuses to be asked for it. */
+  readonly reasoning?: 'hidden' | 'shown' | 'none' | undefined
 }
 
 /** Translates a format to and from the neutral model. */
@@ -198,7 +225,9 @@ export interface Codec {
   /** @throws GatewayError invalid_body, naming what no other format can carry */
   decodeRequest(body: Json, headers: Readonly<Record<string, unknown>>, dropped: DroppedFields): Request
   /** @throws GatewayError invalid_body, naming what this format cannot carry */
-  encodeRequest(request: Request, dropped: DroppedFields, limits: ModelLimits): Json
+  encodeRequest(request: Request, dropped: DroppedFields, traits: ModelTraits): Json
+  /** Whether `encodeRequest` may mark the prompt for a cache that costs something to fill. Without it, never. */
+  marksPrompt?(request: Request, traits: ModelTraits): boolean
   decodeReply(json: Json): Reply
   /** Members of a request that its replies repeat. */
   readonly repeats: readonly string[]

@@ -10,6 +10,11 @@ import { indexOf, object, text } from '../json.ts'
 
 const SEALED = 'tollgate.'
 
+/** Whether a value is a string that `wrapSignature` made. */
+export function isSealed(value: unknown): boolean {
+  return typeof value === 'string' && value.startsWith(SEALED)
+}
+
 /**
  * A reasoning with its signature as a string of `A-Za-z0-9_.-`. The text is included, as clients may change what they
  * display. Without a signature the string says so.
@@ -86,6 +91,33 @@ export function fitId(id: string, most = ID_MAX): string {
 /** The original of an id that `fitId` wrapped, or the id itself. */
 export function restoreId(id: string): string {
   return id.startsWith(WRAPPED_ID) ? Buffer.from(id.slice(WRAPPED_ID.length), 'base64url').toString('utf8') : id
+}
+
+/** What ids of calls may be, by the format of the upstream. */
+const CALL_IDS: Readonly<Record<FormatName, RegExp>> = {
+  'chat-completions': /^.{1,40}$/s,
+  responses: /^.{1,64}$/s,
+  messages: /^[\w-]{1,64}$/,
+}
+
+/**
+ * The id of a call for a provider of the client's format: without the gateway's wrapping. An id that the format cannot
+ * have gets another one, which is a function of the original.
+ */
+export function ownCallId(id: string, format: FormatName): string {
+  if (!id.startsWith('tgid')) return id
+  const original = restoreId(id)
+  return original !== id && CALL_IDS[format].test(original) ? original : `call_${digest(original, 24)}`
+}
+
+/** The id of an item of a translated reply. @param prefix of the item's type @param index of the item in its reply */
+export function itemId(reply: string, prefix: string, index: number): string {
+  return `${renameId({ id: reply }, prefix)}_${index}`
+}
+
+/** Whether the gateway may have made the id of an item. Ids of providers do not end in the index of the item. */
+export function mayBeOwnItem(id: string): boolean {
+  return /^(?:msg|rs|fc)_.+_\d+$/.test(id)
 }
 
 /** The id of a reply with the prefix of another format. */

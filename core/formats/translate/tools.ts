@@ -1,6 +1,7 @@
 /** Tools and reasoning in the requests of all formats. */
-import { boolean, present, textAt } from './decoding.ts'
-import type { Thinking, Tool } from './neutral.ts'
+import { boolean, present, refused, textAt, untranslatable } from './decoding.ts'
+import type { DroppedFields } from './dropped-fields.ts'
+import type { ModelTraits, Thinking, Tool, ToolChoice } from './neutral.ts'
 import type { Json } from '../terms.ts'
 import { object, text } from '../json.ts'
 
@@ -12,20 +13,27 @@ export const FREEFORM_SCHEMA: Json = {
   additionalProperties: false,
 }
 
-/** A tool that takes JSON. @param schema the member that the format has for it */
-export function functionTool(tool: Json, schema: unknown, at: string): Tool {
+const FUNCTION = ['type', 'name', 'description', 'strict', 'cache_control']
+
+/** A tool that takes JSON. @param schema the member that the format has for its schema */
+export function functionTool(tool: Json, schema: string, at: string, dropped: DroppedFields): Tool {
   const { name, description, strict } = tool
+  dropped.within(tool, at, new Set([...FUNCTION, schema]))
   return present({
     name: textAt(name, `${at}.name`),
     description: text(description),
-    schema: object(schema),
+    schema: object(tool[schema]),
     strict: boolean(strict),
+    at: `${at}.${schema}`,
     freeform: false,
   })
 }
 
+const FREEFORM = new Set(['type', 'name', 'description', 'format', 'cache_control'])
+
 /** A tool that takes text. Its grammar becomes a part of its description. */
-export function freeformTool(tool: Json, at: string): Tool {
+export function freeformTool(tool: Json, at: string, dropped: DroppedFields): Tool {
+  dropped.within(tool, at, FREEFORM)
   const grammar = object(tool['format'])
   const definition = text(grammar?.['definition']) ?? text(object(grammar?.['grammar'])?.['definition'])
   const rule = definition === undefined ? '' : `\n\nThe input must match this grammar:\n${definition}`
@@ -33,7 +41,51 @@ export function freeformTool(tool: Json, at: string): Tool {
   return present({
     name: textAt(tool['name'], `${at}.name`),
     description: description === '' ? undefined : description,
+    at,
     freeform: true,
+  })
+}
+
+/**
+ * Refuses a request all of whose tools only a provider could run, and notes them as dropped otherwise.
+ * @throws GatewayError invalid_body
+ */
+export function providerTools(
+  skippedTools: readonly { type: string; param: string }[],
+  tools: readonly Tool[],
+  dropped: DroppedFields,
+): void {
+  const [first] = skippedTools
+  if (first && tools.length === 0) throw untranslatable(first.param, `the provider runs "${first.type}" itself`)
+  for (const { type } of skippedTools) dropped.add(`tools.${type}`)
+}
+
+/** The tools that a choice allows. @throws GatewayError invalid_body if there is none */
+export function allowed(tools: readonly Tool[], names: readonly string[]): Tool[] {
+  const wanted = new Set(names)
+  const found = tools.filter(({ name }) => wanted.has(name))
+  if (found.length === 0) throw refused('tool_choice', '"tool_choice" allows no tool that can be translated.')
+  return found
+}
+
+/** Checks that a choice names a tool that exists. @throws GatewayError invalid_body */
+export function checkChoice(choice: ToolChoice | undefined, tools: readonly Tool[]): void {
+  if (choice?.kind === 'tool' && !tools.some(({ name }) => name === choice.name)) {
+    throw refused(
+      'tool_choice',
+      `"tool_choice" names "${choice.name.slice(0, 100)}", which is not one of the tools that can be translated.`,
+    )
+  }
+}
+
+/** Tools with distinct names: the first of each name. */
+export function distinct(tools: readonly Tool[], dropped: DroppedFields): Tool[] {
+  const seen = new Set<string>()
+  return tools.filter(({ name }) => {
+    const first = !seen.has(name)
+    if (!first) dropped.add(`tools.${name}`)
+    seen.add(name)
+    return first
   })
 }
 
@@ -52,9 +104,32 @@ const BUDGETS = new Map([
 /** The smallest budget of reasoning tokens. */
 export const BUDGET_MIN = 1024
 
+/** The effort for a model whose reasoning cannot be turned off, if the client turns it off. */
+export const LEAST_EFFORT = 'low'
+
+/**
+ * The effort for a model of chat completions or responses, where `none` turns reasoning off. A model that does not
+ * reason is asked for none, by no effort.
+ */
+export function effortFor(
+  thinking: Thinking | undefined,
+  { thinkingOff = true, reasoning }: ModelTraits,
+  dropped: DroppedFields,
+): string | undefined {
+  if (!thinking) return undefined
+  if (reasoning !== 'none') {
+    if (thinking.on) return effortOf(thinking)
+    if (thinkingOff) return 'none'
+    dropped.add('reasoning_effort')
+    return LEAST_EFFORT
+  }
+  if (thinking.on) dropped.add('reasoning_effort')
+  return undefined
+}
+
 /** The effort that was asked for, or the one of three that a budget corresponds to. */
-export function effortOf(thinking: Thinking | undefined): string | undefined {
-  if (thinking?.effort !== undefined || thinking?.budget === undefined) return thinking?.effort
+export function effortOf(thinking: Thinking): string | undefined {
+  if (thinking.effort !== undefined || thinking.budget === undefined) return thinking.effort
   if (thinking.budget < MEDIUM) return 'low'
   return thinking.budget < HIGH ? 'medium' : 'high'
 }

@@ -2,7 +2,7 @@
 import { parseExact, refused } from './decoding.ts'
 import type { Format } from '../format.ts'
 import { DroppedFields } from './dropped-fields.ts'
-import type { ModelLimits, Tool } from './neutral.ts'
+import type { ModelTraits, Tool } from './neutral.ts'
 import type { Json } from '../terms.ts'
 import { object } from '../json.ts'
 
@@ -13,7 +13,7 @@ export interface TranslationJob {
   /** The request as an upstream of the client's format would get it, in JSON. */
   readonly bytes: Uint8Array
   readonly headers: Readonly<Record<string, unknown>>
-  readonly limits: ModelLimits
+  readonly limits: ModelTraits
   /** Most output tokens, if a stage has lowered the limit. */
   readonly maxOutput?: number | undefined
 }
@@ -28,7 +28,10 @@ export interface TranslatedRequest {
   /** The client asked for a stream, and for usage at its end. */
   readonly streams: boolean
   readonly usageAsked: boolean
+  /** The output limit for the upstream, if the client has set one: at least what the upstream accepts. */
   readonly maxOutput: number | undefined
+  /** The request for the upstream may be marked for a prompt cache, although the client's is not. */
+  readonly marksPrompt: boolean
   /** The request for the upstream names a service tier. */
   readonly asksForTier: boolean
   readonly tools: readonly CalledTool[]
@@ -63,8 +66,9 @@ export function translateRequest({
   const request = client.codec.decodeRequest(object(parseExact(text)) as Json, headers, dropped)
   if (request.items.length === 0)
     throw refused(Object.keys(client.required)[0] ?? 'messages', 'The request has no messages.')
+  const limit = maxOutput ?? request.maxOutput
   const encoded = upstream.codec.encodeRequest(
-    { ...request, ...(maxOutput !== undefined && { maxOutput }) },
+    { ...request, ...(limit !== undefined && { maxOutput: limit }) },
     dropped,
     limits,
   )
@@ -72,7 +76,8 @@ export function translateRequest({
     bytes: Buffer.from(JSON.stringify(encoded)),
     streams: request.stream,
     usageAsked: request.usageAsked,
-    maxOutput: request.maxOutput,
+    maxOutput: limit && Math.max(limit, upstream.leastOutput),
+    marksPrompt: upstream.codec.marksPrompt?.(request, limits) === true,
     asksForTier: encoded['service_tier'] !== undefined,
     tools: request.tools.map(({ name, freeform, home }) => ({ name, freeform, ...(home && { home }) })),
     dropped: dropped.names,

@@ -1,9 +1,9 @@
 /** Translates one exchange between a client and an upstream of another format. */
 import type { Body } from '../body.ts'
-import { parseExact } from './decoding.ts'
+import { parseExact, present } from './decoding.ts'
 import type { Format } from '../format.ts'
 import { DroppedFields } from './dropped-fields.ts'
-import type { ModelLimits, ReplyContext } from './neutral.ts'
+import type { ModelTraits, ReplyContext } from './neutral.ts'
 import { type ReplyJob, ReplyTranslation, translateReply } from './translate-reply.ts'
 import { bufferOf, byName, translateRequest, type TranslatedRequest, type TranslationJob } from './translate-request.ts'
 
@@ -15,7 +15,7 @@ export interface Between {
   readonly headers: Readonly<Record<string, unknown>>
   /** The name of the model that the client used. */
   readonly asked: string
-  readonly limits: ModelLimits
+  readonly limits: ModelTraits
   readonly requestId: string
   /** Milliseconds since the epoch. */
   readonly startedAt: number
@@ -72,6 +72,16 @@ export class Translation {
     this.streams = streams
   }
 
+  /** The output limit of the request for the upstream, if the client has set one. It may be higher. */
+  get maxOutput(): number | undefined {
+    return this.#translated.maxOutput
+  }
+
+  /** Whether the gateway may mark the prompt for a cache that costs something to fill. */
+  get marksPrompt(): boolean {
+    return this.#translated.marksPrompt
+  }
+
   /** Whether the request for the upstream names a service tier. */
   get asksForTier(): boolean {
     return this.#translated.asksForTier
@@ -109,12 +119,17 @@ export class Translation {
   }
 }
 
+/** The traits alone: a model's entry has more, and some of it cannot be sent to another thread. */
+function traitsOf({ output, thinking, thinkingOff, sampling, cacheMarks, reasoning }: ModelTraits): ModelTraits {
+  return present({ output, thinking, thinkingOff, sampling, cacheMarks, reasoning })
+}
+
 function jobOf({ client, upstream, body, headers, limits }: Between): TranslationJob {
   return {
     client,
     upstream,
     headers,
-    limits: { output: limits.output, thinking: limits.thinking },
+    limits: traitsOf(limits),
     bytes: body.bytes(),
   }
 }

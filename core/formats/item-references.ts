@@ -1,0 +1,56 @@
+/** References to items of earlier replies that the gateway keeps, because their provider does not. */
+import { GatewayError } from '../errors.ts'
+import type { Body } from './body.ts'
+import { list, object, text } from './json.ts'
+import { mayBeOwnItem } from './translate/passthrough.ts'
+
+/** The items of a format's replies that later requests may refer to. */
+export interface ItemReferences {
+  /** The name of references in the contents of a request. */
+  readonly param: string
+  /** Texts: every event that ends a reply contains one of them. */
+  readonly signs: readonly string[]
+  /** The items of a complete reply, as JSON by id; undefined if the event does not end one. */
+  of(json: unknown): ReadonlyMap<string, string> | undefined
+  /** Replaces references by items. @param items JSON by id. References to others stay */
+  inline(body: Body, items: ReadonlyMap<string, string>): void
+  /** Whether the gateway may have made the id of an item. */
+  mayBeOwn(id: string): boolean
+  /** The error for a reference to an item that is not kept, in the words of the vendor. */
+  notFound(id: string): GatewayError
+}
+
+const ENDS: ReadonlySet<string> = new Set(['response.completed', 'response.incomplete'])
+
+/** Most characters of an id that an error repeats. */
+const SHOWN = 100
+
+/** The references of the responses format. */
+export const ITEM_REFERENCES: ItemReferences = {
+  param: 'input.id',
+  signs: ['"response.completed"', '"response.incomplete"', '"object":"response"'],
+  of(json) {
+    const event = object(json)
+    if (event?.['object'] !== 'response' && !ENDS.has(text(event?.['type']) ?? '')) return undefined
+    const items = list((object(event?.['response']) ?? event)?.['output']).flatMap(value => {
+      const id = text(object(value)?.['id'])
+      return id ? [[id, JSON.stringify(value)] as const] : []
+    })
+    return new Map(items)
+  },
+  inline(body, items) {
+    if (items.size === 0) return
+    body.changeElements('input', bytes => {
+      if (!bytes.includes('"item_reference"')) return bytes
+      const item = object(JSON.parse(bytes.toString('utf8')))
+      const kept = item?.['type'] === 'item_reference' ? items.get(text(item['id']) ?? '') : undefined
+      return kept === undefined ? bytes : Buffer.from(kept)
+    })
+  },
+  mayBeOwn: mayBeOwnItem,
+  notFound(id) {
+    const shown = id.slice(0, SHOWN)
+    const message = `Item with id '${shown}' not found. Items are not persisted when \`store\` is set to false. Try again with \`store\` set to true, or remove this item from your input.`
+    return new GatewayError('item_not_found', { param: 'input', message })
+  },
+}

@@ -1,0 +1,139 @@
+/** Decodes the items of a conversation in the responses format. */
+import { GatewayError } from '../../errors.ts'
+import {
+  arrayAt,
+  lastPast,
+  objectAt,
+  type Place,
+  refused,
+  textAt,
+  textWithin,
+  unknownType,
+  unlessPast,
+  untranslatable,
+} from '../translate/decoding.ts'
+import { inputText, wrappedInput } from '../translate/calls.ts'
+import type { DroppedFields } from '../translate/dropped-fields.ts'
+import type { Item, Part } from '../translate/neutral.ts'
+import { reasoningIn, restoreId } from '../translate/passthrough.ts'
+import type { Json } from '../terms.ts'
+import { object, text, words } from '../json.ts'
+import { decodeParts } from './parts.ts'
+import { flatName } from './tools.ts'
+
+/** Why a reference is refused. */
+export const STORED = 'it refers to objects that the provider stored; send the whole conversation as input'
+
+/** Items about tools that the provider ran. The text of the reply contains what they found. */
+const PROVIDER_ITEM =
+  /^(?:web_search|file_search|image_generation|code_interpreter|tool_search|mcp)_|^program|^(?:additional_tools|configuration_update)$/
+
+/** The members of items that are translated, or that have no meaning for a model. */
+const KNOWN: Readonly<Record<string, ReadonlySet<string>>> = {
+  message: new Set(words('type id role content status')),
+  reasoning: new Set(words('type id summary content encrypted_content status')),
+  function_call: new Set(words('type id call_id name namespace arguments status')),
+  custom_tool_call: new Set(words('type id call_id name namespace input status')),
+  function_call_output: new Set(words('type id call_id output status')),
+  custom_tool_call_output: new Set(words('type id call_id output status name')),
+}
+
+/** Whether the model made an item, or a tool at its provider. */
+function isModels(item: Json | undefined): boolean {
+  const type = text(item?.['type'])
+  return item?.['role'] === 'assistant' || type === 'reasoning' || type?.endsWith('_call') === true
+}
+
+/** Decodes the items. @throws GatewayError invalid_body, naming what no other format can carry in the last turn */
+export function decodeItems(input: readonly unknown[], dropped: DroppedFields): Item[] {
+  const items = input.map((item, index) => objectAt(item, `input[${index}]`))
+  const last = lastPast(items, isModels)
+  // An output may name the item of its call.
+  const callIds = new Map(
+    items.flatMap(item => (isModels(item) && text(item['call_id']) ? [[item['id'], item['call_id']]] : [])),
+  )
+  return items.flatMap((item, index) => {
+    const place = { past: index <= last, dropped }
+    const at = `input[${index}]`
+    return unlessPast(place, text(item['type']) ?? 'message', () => decodeItem(item, at, place, callIds))
+  })
+}
+
+function decodeItem(item: Json, at: string, place: Place, callIds: ReadonlyMap<unknown, unknown>): Item[] {
+  const { dropped } = place
+  const type = text(item['type']) ?? 'message'
+  const known = KNOWN[type]
+  if (known) dropped.within(item, at, known)
+  switch (type) {
+    case 'message': {
+      const { role } = item
+      if (role !== 'user' && role !== 'assistant' && role !== 'system' && role !== 'developer') {
+        throw refused(`${at}.role`, `"${at}.role" must be user, assistant, system or developer.`)
+      }
+      return [{ kind: 'message', role, parts: decodeParts(item['content'], `${at}.content`, place) }]
+    }
+    case 'reasoning': {
+      const said = [...arrayAt(item['summary'], `${at}.summary`), ...arrayAt(item['content'], `${at}.content`)]
+      const shown = said.map(part => text(object(part)?.['text']) ?? '').join('\n\n')
+      return [reasoningIn(shown, item['encrypted_content'], 'responses', 'encrypted')]
+    }
+    case 'function_call':
+    case 'custom_tool_call': {
+      const id = restoreId(textAt(item['call_id'], `${at}.call_id`))
+      const name = flatName(text(item['namespace']), textAt(item['name'], `${at}.name`))
+      const input = type === 'function_call' ? inputText(item['arguments']) : wrappedInput(text(item['input']) ?? '')
+      return [{ kind: 'call', id, name, input }]
+    }
+    case 'function_call_output':
+    case 'custom_tool_call_output': {
+      const id = restoreId(textAt(item['call_id'], `${at}.call_id`))
+      return [{ kind: 'result', id, parts: decodeParts(item['output'], `${at}.output`, place), failed: false }]
+    }
+    case 'item_reference':
+      throw untranslatable(at, STORED)
+    case 'compaction':
+      throw new GatewayError('compaction_bound', { param: at })
+    case 'compaction_trigger':
+      throw refused(`${at}.type`, `"${at}" asks for a compaction, which the model behind this key cannot make.`)
+    default:
+      return otherItem(item, type, at, place, callIds)
+  }
+}
+
+/** The end of the type of a call, and of what its tool returned. */
+const CALL = '_call'
+const OUTPUT = '_call_output'
+
+/**
+ * An item that other formats do not have. A call of a tool that the client runs, such as a shell, becomes a call of a
+ * tool with that name. Other items become text, if they have any.
+ */
+function otherItem(item: Json, type: string, at: string, place: Place, callIds: ReadonlyMap<unknown, unknown>): Item[] {
+  const { dropped } = place
+  if (PROVIDER_ITEM.test(type)) {
+    if (type !== 'additional_tools') dropped.add(type)
+    return []
+  }
+  const { type: _type, id, call_id, status, output, ...rest } = item
+  const callId = text(call_id) ?? text(callIds.get(id)) ?? text(id)
+  if (callId !== undefined && type.endsWith(OUTPUT)) {
+    const failed = status === 'failed'
+    return [{ kind: 'result', id: restoreId(callId), parts: outputParts(output, `${at}.output`, place), failed }]
+  }
+  if (callId !== undefined && type.endsWith(CALL))
+    return [{ kind: 'call', id: restoreId(callId), name: type.slice(0, -CALL.length), input: JSON.stringify(rest) }]
+  const said = textWithin(item)
+  if (said === '') throw unknownType(at, type)
+  dropped.add(type)
+  const role = item['role'] === 'assistant' ? 'assistant' : 'user'
+  return [{ kind: 'message', role, parts: [{ kind: 'text', text: said }] }]
+}
+
+/** What a tool returned: text, parts, one part, or another value, which becomes JSON. */
+function outputParts(output: unknown, at: string, place: Place): Part[] {
+  if (output === undefined || output === null) return []
+  const values = object(output) ? [output] : output
+  const isParts = Array.isArray(values) && values.every(value => text(object(value)?.['type']) !== undefined)
+  if (typeof values === 'string' || isParts) return decodeParts(values, at, place)
+  return [{ kind: 'text', text: JSON.stringify(output) }]
+}

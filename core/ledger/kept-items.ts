@@ -1,0 +1,102 @@
+/**
+ * Items of replies that later requests may refer to: the gateway made them, so no provider has them. They are kept in
+ * the store for an hour, encrypted under a key that only the customer's secret gives.
+ */
+import { createCipheriv, createDecipheriv, hkdfSync, randomBytes } from 'node:crypto'
+import { type Scripts, stored } from './scripts.ts'
+
+/** How long an item is kept, in milliseconds. */
+const KEPT_MS = 3_600_000
+/** Most bytes of the items of one account, as they are stored. */
+const ACCOUNT_BYTES = 262_144
+/** Most bytes of the items of a shard. There are 1024 shards, so that all items have at most 256 MiB. */
+const SHARD_BYTES = 262_144
+/** Most items of one reply that are kept. */
+const ITEMS_MAX = 256
+
+/** The account whose items are kept, and the secret that its customer presented. */
+export interface ItemOwner {
+  readonly account: string
+  readonly secret: string
+}
+
+/** Keeps items of replies. */
+export class KeptItems {
+  readonly #scripts: Scripts
+  readonly #now: () => number
+  /** By account: the running write. Once a client can have seen a reply, its items must be there. */
+  readonly #writing = new Map<string, Promise<unknown>>()
+
+  /** @param now milliseconds since the epoch */
+  constructor(scripts: Scripts, now: () => number) {
+    this.#scripts = scripts
+    this.#now = now
+  }
+
+  /**
+   * Keeps items. Each is a text with an id.
+   * @throws GatewayError unavailable
+   */
+  async keep({ account, secret }: ItemOwner, items: ReadonlyMap<string, string>): Promise<void> {
+    const { keys } = this.#scripts
+    const key = keyOf({ account, secret })
+    const until = String(this.#now() + KEPT_MS)
+    const writes = [...items].slice(0, ITEMS_MAX).flatMap(([id, text]) => {
+      // Encryption makes it longer.
+      if (text.length > ACCOUNT_BYTES) return []
+      const value = `${until} ${sealed(text, `${until} ${id}`, key)}`
+      const args = [account, id, value, String(KEPT_MS), String(ACCOUNT_BYTES), String(SHARD_BYTES)]
+      return [this.#scripts.run({ name: 'keep', account, keys: keys.kept(account), args })]
+    })
+    const written = Promise.allSettled([this.#writing.get(account), ...writes])
+    this.#writing.set(account, written)
+    await written
+    if (this.#writing.get(account) === written) this.#writing.delete(account)
+    await Promise.all(writes)
+  }
+
+  /** Returns the items that are kept, by id. @throws GatewayError unavailable */
+  async read({ account, secret }: ItemOwner, ids: readonly string[]): Promise<ReadonlyMap<string, string>> {
+    await this.#writing.get(account)
+    const { keys, redis } = this.#scripts
+    const [items] = keys.kept(account)
+    const found = await stored(redis.hmget(items, ...ids))
+    const key = keyOf({ account, secret })
+    return new Map(
+      ids.flatMap((id, index) => {
+        const [until = '', value] = found[index]?.split(' ') ?? []
+        const text = Number(until) > this.#now() ? opened(value, `${until} ${id}`, key) : undefined
+        return text === undefined ? [] : [[id, text] as const]
+      }),
+    )
+  }
+}
+
+/** The key for an account's items. */
+function keyOf({ account, secret }: ItemOwner): Buffer {
+  return Buffer.from(hkdfSync('sha256', secret, account, 'tollgate kept items', 32))
+}
+
+const NONCE_BYTES = 12
+const TAG_BYTES = 16
+
+/** @param label what the value belongs to */
+function sealed(text: string, label: string, key: Buffer): string {
+  const nonce = randomBytes(NONCE_BYTES)
+  const cipher = createCipheriv('aes-256-gcm', key, nonce).setAAD(Buffer.from(label))
+  return Buffer.concat([nonce, cipher.update(text, 'utf8'), cipher.final(), cipher.getAuthTag()]).toString('base64')
+}
+
+/** The text of an item; undefined if there is none, or if another secret sealed it. */
+function opened(value: string | undefined, label: string, key: Buffer): string | undefined {
+  if (value === undefined) return undefined
+  const bytes = Buffer.from(value, 'base64')
+  const decipher = createDecipheriv('aes-256-gcm', key, bytes.subarray(0, NONCE_BYTES)).setAAD(Buffer.from(label))
+  try {
+    decipher.setAuthTag(bytes.subarray(-TAG_BYTES))
+    return decipher.update(bytes.subarray(NONCE_BYTES, -TAG_BYTES), undefined, 'utf8') + decipher.final('utf8')
+  } catch {
+    // The secret has been rotated since, or the store holds something else.
+    return undefined
+  }
+}

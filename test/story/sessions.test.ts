@@ -1,0 +1,326 @@
+import { createOpenAI } from '@ai-sdk/openai'
+import { generateText, jsonSchema, stepCountIs, streamText, tool } from 'ai'
+import t from 'tap'
+import { NANO } from '../../core/money/credits.ts'
+import type { Edit } from '../gateway-file.ts'
+import { type Answer, startGateway, type TestGateway } from '../gateway.ts'
+import { json, type Received, ScriptedUpstream } from '../upstream.ts'
+
+/** A conversation goes on with a model of another family: what the gateway made for it stays with the gateway. */
+
+/** One key type with a model of each format. */
+const families: Edit = file =>
+  file
+    .set('upstreams.famC.speaks', ['responses'])
+    .change('keyTypes.famC.models', (models: object[]) => [
+      ...models,
+      { id: 'a', upstream: 'famA', price: 'medium', reasoning: 'shown', maxOutput: 64_000 },
+      { id: 'b', upstream: 'editor', price: 'small', reasoning: 'hidden', maxOutput: 64_000 },
+      { id: 'c', upstream: 'famC', price: 'medium', reasoning: 'hidden', maxOutput: 64_000 },
+      { id: 'pool', upstream: ['famA', 'famC'], price: 'medium', reasoning: 'hidden', maxOutput: 64_000 },
+    ])
+
+const now = { ms: 0 }
+let g: TestGateway
+let upstream: ScriptedUpstream
+t.before(async () => {
+  upstream = await ScriptedUpstream.start(t)
+  now.ms = Date.now()
+  g = await startGateway(t, { upstream: upstream.url, edit: families, environment: { now: () => now.ms } })
+})
+
+const usage = { input_tokens: 100, output_tokens: 10 }
+
+/** What a provider of each format says: some text, and a call if the request has a tool and no result yet. */
+const SAYS: Readonly<Record<string, (id: string, calls: boolean) => object>> = {
+  '/v1/messages': (id, calls) => ({
+    id: `msg_${id}`,
+    type: 'message',
+    role: 'assistant',
+    model: 'm',
+    content: [
+      { type: 'thinking', thinking: 'hm', signature: 'c2ln' },
+      { type: 'text', text: calls ? 'let me look' : 'sunny' },
+      ...(calls ? [{ type: 'tool_use', id: `toolu_${id}`, name: 'w', input: {} }] : []),
+    ],
+    stop_reason: calls ? 'tool_use' : 'end_turn',
+    stop_sequence: null,
+    usage,
+  }),
+  '/v1/responses': (id, calls) => ({
+    id: `resp_${id}`,
+    object: 'response',
+    created_at: 1,
+    status: 'completed',
+    error: null,
+    incomplete_details: null,
+    model: 'm',
+    output: [
+      { id: `rs_${id}`, type: 'reasoning', summary: [{ type: 'summary_text', text: 'hm' }], encrypted_content: 'gAAA' },
+      {
+        id: `msg_${id}`,
+        type: 'message',
+        status: 'completed',
+        role: 'assistant',
+        content: [{ type: 'output_text', text: calls ? 'let me look' : 'sunny', annotations: [] }],
+      },
+      ...(calls ? [{ id: `fc_${id}`, type: 'function_call', call_id: `call_${id}`, name: 'w', arguments: '{}' }] : []),
+    ],
+    usage: { ...usage, total_tokens: 110 },
+  }),
+  '/v1/chat/completions': (id, calls) => ({
+    id: `chatcmpl-${id}`,
+    object: 'chat.completion',
+    created: 1,
+    model: 'm',
+    choices: [
+      {
+        index: 0,
+        finish_reason: calls ? 'tool_calls' : 'stop',
+        message: {
+          role: 'assistant',
+          content: calls ? 'let me look' : 'sunny',
+          ...(calls && {
+            tool_calls: [{ id: `call.${id}`, type: 'function', function: { name: 'w', arguments: '{}' } }],
+          }),
+        },
+      },
+    ],
+    usage: { prompt_tokens: 100, completion_tokens: 10, total_tokens: 110 },
+  }),
+}
+
+let count = 0
+const says = (received: Received): object => {
+  const calls =
+    received.body.includes('"tools"') && !/tool_result|function_call_output|"role":"tool"/.test(received.body)
+  return (SAYS[received.path.split('?')[0] as string] as (id: string, calls: boolean) => object)(`${++count}`, calls)
+}
+t.beforeEach(() => {
+  upstream.script = (received, res) => json(res, says(received))
+})
+
+const ask = (key: string, model: string, input: unknown, more: object = {}): Promise<Answer> =>
+  g.call('/v1/responses', { key, body: { model, input, ...more } })
+
+const PROVIDERS = { a: 'messages', b: 'chat completions', c: 'responses' }
+
+for (const [model, provider] of Object.entries(PROVIDERS))
+  // Without translation, a provider that is asked for a stream answers with one.
+  for (const stream of model === 'c' ? [false] : [false, true])
+    t.test(`the AI SDK runs a tool loop on ${provider}, ${stream ? 'as a stream' : 'as JSON'}`, async t => {
+      const key = await g.key('famC')
+      const openai = createOpenAI({ apiKey: key, baseURL: `${g.url}/v1` })
+      const tools = { w: tool({ inputSchema: jsonSchema({ type: 'object', properties: {} }), execute: () => Promise.resolve('sun') }) } // prettier-ignore
+      const run = { model: openai.responses(model), maxRetries: 0, prompt: 'weather?', tools, stopWhen: stepCountIs(3) }
+      const text = stream ? await streamed(run) : (await generateText(run)).text
+      t.equal(text, 'sunny')
+      t.match(upstream.last.body, /sun/)
+      // An item that the provider stored stays a reference.
+      if (model === 'c') return void t.match(upstream.last.body, 'item_reference')
+      t.match(upstream.last.body, 'let me look', 'the provider sees the text of the first step')
+      t.notMatch(upstream.last.body, 'item_reference')
+    })
+
+async function streamed(run: object): Promise<string> {
+  const result = streamText({ ...run, onError: () => {} } as never)
+  await result.consumeStream()
+  return result.text
+}
+
+/** The first reply of a model, with a reference to each of its items. */
+async function begun(key: string, model: string): Promise<{ items: any[]; references: object[] }> {
+  const { json: reply } = await ask(key, model, 'weather?')
+  return {
+    items: reply.output,
+    references: reply.output.map(({ id }: { id: string }) => ({ type: 'item_reference', id })),
+  }
+}
+
+const NOT_FOUND = (id: string): object => ({
+  status: 404,
+  json: {
+    error: {
+      type: 'invalid_request_error',
+      param: 'input',
+      code: null,
+      message: `Item with id '${id}' not found. Items are not persisted when \`store\` is set to false. Try again with \`store\` set to true, or remove this item from your input.`,
+    },
+  },
+})
+
+t.test('references to items of a translated reply resolve at any family for an hour', async t => {
+  const key = await g.key('famC')
+  const { items, references } = await begun(key, 'a')
+  for (const model of Object.keys(PROVIDERS)) {
+    const { status } = await ask(key, model, ['x', ...references, 'more'].map(each => (typeof each === 'string' ? { role: 'user', content: each } : each))) // prettier-ignore
+    t.equal(status, 200, model)
+    t.match(upstream.last.body, 'sunny')
+    t.notMatch(upstream.last.body, 'tollgate')
+  }
+  const id = items.find(({ type }) => type === 'message').id
+  now.ms += 3_599_000
+  t.equal(
+    (
+      await ask(key, 'a', [
+        { type: 'item_reference', id },
+        { role: 'user', content: 'x' },
+      ])
+    ).status,
+    200,
+  )
+  now.ms += 2000
+  const input = [
+    { type: 'item_reference', id },
+    { role: 'user', content: 'x' },
+  ]
+  for (const model of ['a', 'c']) t.match(await ask(key, model, input), NOT_FOUND(id), `afterwards, at ${model}`)
+  t.equal((await g.settled(key)).length, 5, 'a request whose item is not found is none')
+})
+
+t.test('nobody else can refer to the items, and none is kept if the client stores nothing', async t => {
+  const [key, other] = [await g.key('famC'), await g.key('famC')]
+  const { items } = await begun(key, 'a')
+  const id = items.at(-1).id
+  const input = [
+    { type: 'item_reference', id },
+    { role: 'user', content: 'x' },
+  ]
+  t.match(await ask(other, 'a', input), NOT_FOUND(id))
+  const { json: reply } = await ask(key, 'b', 'x', { store: false })
+  const forgotten = reply.output.at(-1).id
+  t.match(await ask(key, 'b', [{ type: 'item_reference', id: forgotten }, { role: 'user', content: 'x' }]), NOT_FOUND(forgotten)) // prettier-ignore
+})
+
+t.test('the store holds the items encrypted, and they end with the secret', async t => {
+  const key = await g.key('famC')
+  const { items } = await begun(key, 'a')
+  const { keys, redis } = g.gateway.ledger.scripts
+  const account = await g.id(key)
+  const [name, , sizes] = keys.kept(account)
+  const stored = await redis.hgetall(name)
+  t.strictSame(Object.keys(stored).toSorted(), items.map(({ id }) => id).toSorted())
+  for (const value of Object.values(stored)) {
+    t.notMatch(Buffer.from(value.split(' ')[1] ?? '', 'base64').toString('latin1'), 'sunny')
+    t.notMatch(value, 'sunny')
+  }
+  t.ok((await redis.pttl(name)) <= 3_600_000 && (await redis.pttl(name)) > 0)
+  t.equal(await redis.hget(sizes, account), String(Object.entries(stored).reduce((sum, [id, value]) => sum + id.length + value.length, 0))) // prettier-ignore
+  const { kept } = g.gateway.ledger
+  t.equal((await kept.read({ account, secret: 'sk-another' }, [items.at(-1).id])).size, 0)
+})
+
+t.test('an account keeps at most 256 KiB: the oldest items go', async t => {
+  const { kept, scripts } = g.gateway.ledger
+  const owner = { account: 'hoarder', secret: 'sk-x' }
+  const text = 'x'.repeat(40_000)
+  for (let nth = 0; nth < 8; nth++) await kept.keep(owner, new Map([[`msg_${nth}_0`, text]]))
+  await kept.keep(owner, new Map([['msg_huge_0', 'x'.repeat(150_000)]]))
+  const ids = Array.from({ length: 8 }, (_, nth) => `msg_${nth}_0`)
+  t.strictSame([...(await kept.read(owner, [...ids, 'msg_huge_0'])).keys()], ['msg_7_0', 'msg_huge_0'])
+  await kept.keep(owner, new Map([['msg_larger_0', 'x'.repeat(300_000)]]))
+  t.equal((await kept.read(owner, ['msg_larger_0'])).size, 0, 'a larger one is not kept')
+  const size = Number(await scripts.redis.hget(scripts.keys.kept('hoarder')[2], 'hoarder'))
+  t.ok(size <= 262_144, `${size} bytes`)
+  await kept.keep(owner, new Map([['msg_huge_0', 'short']]))
+  t.strictSame([...(await kept.read(owner, ['msg_huge_0'])).values()], ['short'], 'an item is replaced')
+})
+
+t.test('the accounts of a shard keep at most 256 KiB together: those that keep most lose theirs', async t => {
+  const { kept, scripts } = g.gateway.ledger
+  const shard = scripts.keys.of('hoarder').shard
+  const near: string[] = []
+  for (let nth = 0; near.length < 2; nth++) if (scripts.keys.of(`near-${nth}`).shard === shard) near.push(`near-${nth}`)
+  const [large = '', small = ''] = near
+  await kept.keep({ account: large, secret: 's' }, new Map([['a', 'x'.repeat(150_000)]]))
+  await kept.keep({ account: small, secret: 's' }, new Map([['b', 'x'.repeat(50_000)]]))
+  t.equal((await kept.read({ account: large, secret: 's' }, ['a'])).size, 0)
+  t.equal((await kept.read({ account: small, secret: 's' }, ['b'])).size, 1)
+  t.ok(Number(await scripts.redis.hget(scripts.keys.kept(small)[2], '')) <= 262_144)
+})
+
+t.test('a conversation that moves between upstreams of two formats in a pool goes on', async t => {
+  const key = await g.key('famC')
+  const { items, references } = await begun(key, 'pool')
+  t.equal(upstream.last.path, '/v1/messages')
+  const question = { role: 'user', content: 'more' }
+  // The first upstream is out: the second one speaks the client's format.
+  upstream.script = (received, res) =>
+    received.path === '/v1/messages' ? void res.writeHead(529).end('{}') : json(res, says(received))
+  for (const before of [items, references]) {
+    const { status, json: reply } = await ask(key, 'pool', [{ role: 'user', content: 'x' }, ...before, question])
+    t.equal(status, 200)
+    t.equal(upstream.last.path, '/v1/responses')
+    t.match(upstream.last.body, 'sunny')
+    t.notMatch(upstream.last.body, /tollgate|item_reference|_\d+_\d+"/)
+    // Back again, with items of both.
+    g.gateway.pool.reset()
+    upstream.script = (received, res) => json(res, says(received))
+    t.equal((await ask(key, 'pool', [...before, question, ...reply.output, question])).status, 200)
+    t.equal(upstream.last.path, '/v1/messages')
+    upstream.script = (received, res) =>
+      received.path === '/v1/messages' ? void res.writeHead(529).end('{}') : json(res, says(received))
+  }
+  g.gateway.pool.reset()
+})
+
+t.test('reasoning of a responses model is not sent to a model that speaks messages', async t => {
+  const key = await g.key('famC')
+  const body = (model: string, messages: object[]): object => ({ model, max_tokens: 2000, messages, thinking: { type: 'adaptive' } }) // prettier-ignore
+  const first = await g.call('/v1/messages', { key, body: body('c', [{ role: 'user', content: 'q' }]) })
+  t.equal(first.json.content[0].type, 'thinking')
+  const turns = [{ role: 'user', content: 'q' }, { role: 'assistant', content: first.json.content }, { role: 'user', content: 'more' }] // prettier-ignore
+  const { status, headers } = await g.call('/v1/messages', { key, body: body('a', turns) })
+  t.equal(status, 200)
+  t.notMatch(upstream.last.body, 'tollgate')
+  t.match(upstream.last.body, 'sunny')
+  t.equal(headers.get('x-tollgate-dropped'), 'reasoning')
+  await g.call('/v1/messages', { key, body: body('c', turns) })
+  t.match(upstream.last.body, 'gAAA', 'its own provider gets it back')
+})
+
+t.test('the least output limit is held and paid for', async t => {
+  const key = await g.key('famC')
+  const { headers } = await g.call('/v1/messages', { key, body: { model: 'c', max_tokens: 1, messages: [{ role: 'user', content: 'probe' }] } }) // prettier-ignore
+  t.equal(upstream.last.json['max_output_tokens'], 16)
+  t.match(headers.get('x-tollgate-dropped'), 'max_tokens')
+  const [entry] = await g.settled(key)
+  t.match(entry, { output_tokens: 10 })
+})
+
+t.test('a prompt that the gateway marks is held at the price of filling the cache', async t => {
+  const key = await g.key('famC')
+  const held: bigint[] = []
+  upstream.script = async (received, res) => {
+    held.push((await g.gateway.ledger.balance(await g.id(key))).held)
+    json(res, says(received))
+  }
+  const body = { model: 'a', max_tokens: 20, messages: [{ role: 'user', content: 'x'.repeat(30_000) }] }
+  await g.call('/v1/chat/completions', { key, body })
+  await g.call('/v1/chat/completions', { key, body: { ...body, prompt_cache_key: 'k' } })
+  const [plain = 0n, marked = 0n] = held
+  t.ok(marked > plain && marked < plain * 2n, `${marked} and ${plain}`)
+  t.ok(marked < NANO)
+})
+
+/** The requests that agents are known to send, each with what must be true. */
+t.test('a compaction of a provider is refused elsewhere with a code, in the words of each format', async t => {
+  const key = await g.key('famC')
+  const { status, json: refusal } = await ask(key, 'a', [{ type: 'compaction', encrypted_content: 'gAAA' }, { role: 'user', content: 'x' }]) // prettier-ignore
+  t.equal(status, 400)
+  t.match(refusal.error, { code: 'compaction_bound', message: /only the provider which made it can read/ })
+  const turns = [{ role: 'assistant', content: [{ type: 'compaction', content: null, encrypted_content: 'x' }] }, { role: 'user', content: 'x' }] // prettier-ignore
+  const messages = await g.call('/v1/messages', { key, body: { model: 'c', max_tokens: 20, messages: turns } })
+  t.match(messages, { status: 400, json: { error: { message: /only the provider which made it can read/ } } })
+})
+
+t.test('arguments that a provider sends as an object reach clients of every format', async t => {
+  const key = await g.key('famC')
+  const tools = [{ name: 'w', input_schema: { type: 'object' } }]
+  const body = { max_tokens: 50, messages: [{ role: 'user', content: 'x' }], tools }
+  upstream.script = (received, res) => json(res, JSON.parse(JSON.stringify(says(received)).replace('"arguments":"{}"', '"arguments":{"city":"Oslo"}'))) // prettier-ignore
+  for (const model of ['b', 'c']) {
+    const { json: reply } = await g.call('/v1/messages', { key, body: { ...body, model } })
+    t.strictSame(reply.content.at(-1).input, { city: 'Oslo' }, model)
+  }
+})
