@@ -3,7 +3,7 @@
 // The contract: what a plugin declares, what its hooks receive, and what they may return.
 export * from './chain/stage.ts'
 export * from './exchange/exchange.ts'
-export { type Candidate, candidateOf, Route } from './exchange/route.ts'
+export { type Candidate, candidateOf, type Compacting, Route } from './exchange/route.ts'
 export { afterWait, GatewayError, invalidBody, Reply } from './errors.ts'
 export { StreamedReply } from './exchange/streamed-reply.ts'
 export { csvReply, type ListPage } from './exchange/csv-reply.ts'
@@ -47,6 +47,7 @@ export {
   renameModels,
 } from './formats/index.ts'
 export {
+  compactionsIn,
   storedIds,
   type StoredReference,
   type CountedUsage,

@@ -2,6 +2,7 @@ import {
   type Body,
   type Candidate,
   candidateOf,
+  type Compacting,
   type Config,
   conversationKey,
   definePlugin,
@@ -11,6 +12,7 @@ import {
   invalidBody,
   type KeyType,
   noneLeft,
+  overflowOf,
   presented,
   Route,
   Translation,
@@ -99,10 +101,15 @@ export default definePlugin({
       const all = accounts.map(each => candidateOf(each, format))
       // What is not an inference is not translated.
       const fit = x.inference ? all : all.filter(each => each.format === format)
-      const candidates = fit.length > 0 ? fit : all
+      const served = fit.length > 0 ? fit : all
+      const compaction = x.inference ? format.compaction?.asked(x.path, x.body) : undefined
+      const native = served.filter(each => each.format === format && each.upstream.compaction === 'native')
+      const candidates = compaction && native.length > 0 ? native : served
+      // Without a provider that makes compactions, the gateway makes it by translating the request for a summary.
+      const client = compaction && native.length === 0 ? compaction : format
       const translate = (spoken: Format): Promise<Translation> | Translation | undefined => {
-        if (spoken === format || !x.inference) return undefined
-        const translation = translated(x, spoken)
+        if (spoken === client || !x.inference) return undefined
+        const translation = translated(x, client, spoken)
         return translation instanceof Promise
           ? translation.then(each => withItsLimit(x, each))
           : withItsLimit(x, translation)
@@ -113,7 +120,7 @@ export default definePlugin({
       function routeOf([first, ...others]: Candidate[], reason?: unknown): Given<'route'> | Promise<Given<'route'>> {
         if (!first) throw reason ?? noneLeft(pool.waitMs(upstreams, sends))
         const given = (translation?: Translation): Given<'route'> => ({
-          route: new Route([first, ...others], retry, translate, translation),
+          route: new Route([first, ...others], retry, translate, translation, compaction && compacting(x)),
         })
         const skip = (thrown: unknown): ReturnType<typeof routeOf> =>
           routeOf(
@@ -129,9 +136,9 @@ export default definePlugin({
       }
     }
 
-    function translated(x: Known, spoken: Format): Promise<Translation> | Translation {
+    function translated(x: Known, client: Format, spoken: Format): Promise<Translation> | Translation {
       const asked = {
-        client: x.format,
+        client,
         upstream: spoken,
         body: x.body,
         headers: x.headers,
@@ -153,6 +160,16 @@ const KEPT_BYTES_MAX = 262_144
 /** Whose items are kept, and by which secret only they can be read. */
 function ownerOf(x: Known): { account: string; secret: string } {
   return { account: x.key.id, secret: presented(x.headers) ?? '' }
+}
+
+/** How a request for a compaction gets shorter. */
+function compacting({ body, format }: Known): Compacting {
+  return {
+    shorten: failure => {
+      const overflow = overflowOf(failure)
+      return overflow && format.compaction?.shorten(body, overflow)
+    },
+  }
 }
 
 /** Raises the request's output limit to what the upstream gets at least, so that it is held and charged. */

@@ -1,6 +1,8 @@
 import {
   candidateOf,
+  compactionsIn,
   definePlugin,
+  type Exchange,
   GatewayError,
   inputTokens,
   noneLeft,
@@ -79,15 +81,49 @@ export default definePlugin({
       await x.route.pin(candidateOf(found, x.format))
     }
 
+    function stored(x: Known, references: readonly StoredReference[]): Promise<{ stored: Stored }> | typeof NOTHING {
+      return references.length === 0 ? NOTHING : recorded(x, references)
+    }
+
+    /**
+     * Sends the request to the account that made its compactions, as far as that is known.
+     * @throws GatewayError compaction_bound if that account does not serve the model
+     */
+    async function bound(x: Known, compactions: readonly StoredReference[]): Promise<void> {
+      const made = await ledger.storedSizes(
+        x.key.id,
+        compactions.map(({ id }) => id),
+      )
+      const at = made.findLast(size => size !== undefined)?.at
+      if (at === undefined) return
+      const { upstreams } = x.model.entry
+      if (!upstreams.some(({ accounts }) => accounts.some(({ name }) => name === at)))
+        throw new GatewayError('compaction_bound', { param: 'input' })
+      await pin(x, [at], compactions)
+    }
+
+    function note(x: Exchange & Known, found: Omit<Parameters<typeof ledger.noteStored>[1], 'at'>): void {
+      ledger
+        .noteStored(x.key.id, { ...found, at: x.route.account.name })
+        .catch((cause: unknown) =>
+          log.warn({ exchange: x.id, err: cause }, 'cannot record what a reply stored at its upstream'),
+        )
+    }
+
     return {
       request(x) {
-        const { references } = x.body.contents
-        return references.length === 0 ? NOTHING : recorded(x, references)
+        const { references, compactions } = x.body.contents
+        if (compactions.length > 0 && !x.route.translation)
+          return bound(x, compactions).then(() => stored(x, references))
+        return stored(x, references)
       },
       events: 'signals',
       event(x, { reading, json }) {
         // A translated request refers to nothing and stores nothing.
-        if (!reading.usage || x.route.translation || !x.format.storesReply(x.body)) return
+        if (x.route.translation) return
+        const compactions = compactionsIn(json)
+        if (compactions.length > 0) note(x, { reply: x.id, total: 0, likely: 0, output: 0, others: compactions })
+        if (!reading.usage || !x.format.storesReply(x.body)) return
         const { reply, others } = storedIds(json, x.body.has('thread'))
         if (reply === undefined && others.length === 0) return
         const usage = x.route.format.decodeUsage(reading.usage)?.usage
@@ -95,19 +131,7 @@ export default definePlugin({
         const input = usage ? inputTokens(usage) : 0
         // The input is the sum of all passes. If it grew evenly, the last pass read twice the mean.
         const last = Math.min(input, Math.ceil((2 * input) / (x.tally?.passes ?? 1)))
-        const at = x.route.account.name
-        ledger
-          .noteStored(x.key.id, {
-            reply: reply ?? x.id,
-            total: input + output,
-            likely: last + output,
-            output,
-            others,
-            at,
-          })
-          .catch((cause: unknown) =>
-            log.warn({ exchange: x.id, err: cause }, 'cannot record what a reply stored at its upstream'),
-          )
+        note(x, { reply: reply ?? x.id, total: input + output, likely: last + output, output, others })
       },
     }
   },

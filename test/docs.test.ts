@@ -230,7 +230,7 @@ t.test('the table of the look-ups of other tools has each of them once', async t
   )
   const told = table('docs/customers.md', 'look-up').map(([path = '']) => path.replace(/`/g, '').replace(/^\/v1/, ''))
   // `/v1/key` and `/v1/credits` are `/api/v1/key` and `/api/v1/credits` after a base address that ends in `/v1`.
-  const formats = ['/v1/chat/completions', '/v1/responses', '/v1/messages', '/key', '/credits']
+  const formats = ['/v1/chat/completions', '/v1/responses', '/v1/responses/compact', '/v1/messages', '/key', '/credits']
   t.same([...bare].filter(path => !formats.includes(path)).sort(), told.sort())
 })
 

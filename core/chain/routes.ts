@@ -3,7 +3,7 @@
  * or everything below a path. Paths are not decoded or normalised, so the path that is routed is the one that is
  * authorised.
  */
-import { FORMATS } from '../formats/index.ts'
+import { FORMATS, pathsOf } from '../formats/index.ts'
 import type { Scope } from './stage.ts'
 
 /** An endpoint as scopes name it, such as `POST /v1/messages` or `GET /v1/models/*`. */
@@ -11,7 +11,7 @@ export type Endpoint = `${string} /${string}`
 
 /** The endpoints of the scopes that stand for several. */
 const GROUPS: ReadonlyMap<Scope, ReadonlySet<string>> = new Map([
-  ['inference', new Set(Object.values(FORMATS).map(format => `POST ${format.path}`))],
+  ['inference', new Set(Object.values(FORMATS).flatMap(format => pathsOf(format).map(path => `POST ${path}`)))],
   [
     'counting',
     new Set(Object.values(FORMATS).flatMap(({ counting }) => (counting === undefined ? [] : [`POST ${counting}`]))),

@@ -60,6 +60,8 @@ export interface Upstream {
   readonly simulated: boolean
   /** Preferred formats first. The client's own format, if it is listed, is always preferred. */
   readonly speaks: readonly Format[]
+  /** Who makes the compactions that clients ask for. */
+  readonly compaction: 'native' | 'gateway'
   /** Output limit to send when the format requires one and neither the request nor the model has one. */
   readonly defaultOutput: number
   readonly accounts: readonly Account[]

@@ -155,6 +155,13 @@ export const UPSTREAM = {
       description:
         '`auto` uses HTTP/2 if the provider offers it by ALPN: many requests share a connection, and if it breaks, all of them fail.',
     },
+    compaction: {
+      type: 'string',
+      enum: ['native', 'gateway'],
+      default: 'gateway',
+      description:
+        'Who makes a compaction that a responses client asks for: the provider (`native`, if it speaks responses and offers that), or the gateway by one more request to the model (`gateway`).',
+    },
     onDisconnect: {
       type: 'string',
       enum: ['cancel', 'finish'],

@@ -35,10 +35,14 @@ export function upstreamFromFile(
         `allow it in the \`policy\` of a key type`,
       )
   })
+  const speaks = formatsNamed(raw.speaks)
+  if (raw.compaction === 'native' && !speaks.some(({ compaction }) => compaction))
+    reader.add([...path, 'compaction'], '`compaction: native` needs an upstream that speaks responses', 'omit it')
   return {
     name,
     simulated: raw.url === SIMULATED,
-    speaks: formatsNamed(raw.speaks),
+    speaks,
+    compaction: raw.compaction,
     defaultOutput: raw.defaultOutput,
     accounts: raw.accounts.map((account, index) => {
       const at = [...path, 'accounts', index]

@@ -1,6 +1,13 @@
 /** Where a request may go, and where it goes now. */
 import type { Account, RetryPolicy, Upstream } from '../config/config.ts'
-import { type Cleaned, type DroppedFields, type Format, type Translation, withoutOwn } from '../formats/index.ts'
+import {
+  type Cleaned,
+  type DroppedFields,
+  type Failure,
+  type Format,
+  type Translation,
+  withoutOwn,
+} from '../formats/index.ts'
 import type { Body } from '../formats/body.ts'
 
 /** An account that may serve a request, and the format that the gateway speaks to it. */
@@ -31,6 +38,12 @@ export function namesOf({ upstream, account }: Pick<Candidate, 'upstream' | 'acc
 /** Translates the request into a format. Undefined if the client speaks it. */
 export type Translate = (format: Format) => Promise<Translation | undefined> | Translation | undefined
 
+/** A request for a compaction. */
+export interface Compacting {
+  /** Shortens the conversation after a failure that says it is too long. @returns what was left out, if anything */
+  shorten(failure: Failure): string | undefined
+}
+
 /** The candidates of one request, in the order in which they are asked. */
 export class Route {
   candidates: readonly [Candidate, ...Candidate[]]
@@ -39,6 +52,8 @@ export class Route {
   translation: Translation | undefined
   readonly #translate: Translate
   #at = 0
+  /** Set if the gateway or the provider is asked for a compaction. */
+  readonly compacting: Compacting | undefined
   /** The request without values of the gateway's own, if it had any when it was sent. */
   #cleaned: Cleaned | undefined
 
@@ -48,11 +63,13 @@ export class Route {
     retry: RetryPolicy,
     translate: Translate,
     translation: Translation | undefined,
+    compacting?: Compacting,
   ) {
     this.candidates = candidates
     this.retry = retry
     this.#translate = translate
     this.translation = translation
+    this.compacting = compacting
   }
 
   /** The account that is asked now. */
@@ -84,6 +101,20 @@ export class Route {
     if (this.translation) return this.translation.limited(maxOutput())
     this.#cleaned = withoutOwn(body, client.name)
     return this.#cleaned?.bytes ?? body.bytes()
+  }
+
+  /**
+   * Translates the request again without a part of its conversation, if the gateway makes a compaction of one that is too
+   * long.
+   * @returns false if nothing can be left out
+   */
+  async shorten(failure: Failure): Promise<boolean> {
+    const lost = this.translation && this.compacting?.shorten(failure)
+    if (lost === undefined) return false
+    const before = this.translation?.dropped.names ?? []
+    this.translation = await this.#translate(this.format)
+    for (const name of [...before, lost]) this.translation?.dropped.add(name)
+    return true
   }
 
   /** What of the request does not reach the current candidate. */

@@ -17,6 +17,7 @@ import {
 import type { Json, RequestMembers } from './terms.ts'
 import { isBare } from './bare-items.ts'
 import { list, object, positive, text } from './json.ts'
+import { compactionName } from './compaction-names.ts'
 import { mayBeOwnItem } from './translate/passthrough.ts'
 import { checkSpelling } from './spelling.ts'
 
@@ -32,6 +33,8 @@ export interface Contents {
   readonly attachments: readonly Attachment[]
   /** The stored state that it refers to: earlier replies, conversations, files, containers, items. */
   readonly references: readonly StoredReference[]
+  /** What the compactions in it are called, which only the account that made them can read. */
+  readonly compactions: readonly StoredReference[]
   /** The tools that the provider may run. */
   readonly providerTools: readonly ProviderTool[]
   /** The longest time for which its input is to be kept in a prompt cache. */
@@ -40,6 +43,8 @@ export interface Contents {
 
 /** Most stored things that one request may refer to. */
 const REFERENCES_MAX = 5000
+/** Most compactions whose account is looked up. */
+const COMPACTIONS_MAX = 100
 /** Most values in the tools of one item. They are parsed in one go. */
 const ITEM_TOOLS_MAX = 10_000
 
@@ -57,6 +62,7 @@ class Findings {
   readonly attachments: Attachment[] = []
   readonly references = new Map<string, StoredReference>()
   ownItems = false
+  readonly compactions: StoredReference[] = []
   readonly tools: ProviderTool[] = []
   caches: Contents['caches']
 
@@ -137,6 +143,7 @@ export class ContentsReader {
     return {
       attachments: conversation.attachments,
       references,
+      compactions: conversation.compactions,
       providerTools: [...tools, ...memberTools(this.#body)],
       caches,
     }
@@ -205,6 +212,9 @@ export class ContentsReader {
   /** Searches an item of a conversation: a message, a call, a result, or a reference. */
   *#item(item: JsonView, toolsAt: string, found: Findings): Generator<void> {
     yield* checkNames(item)
+    const compacted = compactionName(item.member('type')?.text, item.member('encrypted_content')?.text)
+    if (compacted !== undefined && found.compactions.length < COMPACTIONS_MAX)
+      found.compactions.push({ param: 'input.compaction', id: compacted })
     const id = item.member('id')?.text
     const own = id !== undefined && mayBeOwnItem(id)
     found.ownItems ||= own

@@ -37,13 +37,34 @@ export interface OutputText {
   readonly reply: readonly string[]
 }
 
+/** How a format asks for compactions. */
+export interface Compactions {
+  /** The endpoint whose reply is a compacted conversation, here and at upstreams that make compactions. */
+  readonly path: string
+  /**
+   * The format for a client that asks for a compaction, which the gateway makes by translating; undefined if the request
+   * asks for none.
+   */
+  asked(path: string, body: Body): Format | undefined
+  /**
+   * Shortens a conversation that is too long for its model.
+   * @param overflow the size of the prompt and the most that the model takes, as far as the provider says so
+   * @returns what was left out; undefined if nothing more can be
+   */
+  shorten(body: Body, overflow: { readonly tokens?: number; readonly most?: number }): string | undefined
+}
+
 /** A wire format. To add one, implement this interface in a folder of its own and add it to `index.ts`. */
 export interface Format {
   readonly name: FormatName
+  /** The name of a variant of a format, for a client that asks for something else than a reply. */
+  readonly variant?: string
   /** The path of its endpoint, here and at every upstream. */
   readonly path: string
   /** The endpoint that counts the tokens of a request, here and at upstreams that have it. */
   readonly counting?: string
+  /** How conversations are made shorter, if the format has a way to ask for that. */
+  readonly compaction?: Compactions
   /** The members that a body must have. `model` is not one, as a default may fill it in. */
   readonly required: Readonly<Record<string, MemberType>>
   /** The member that holds the conversation. */

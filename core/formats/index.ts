@@ -3,13 +3,14 @@ import { chatCompletions } from './chat-completions/index.ts'
 import type { FormatName } from './terms.ts'
 import type { Format } from './format.ts'
 import { messages } from './messages/index.ts'
-import { responses } from './responses/index.ts'
+import { COMPACTED_CONVERSATION, COMPACTED_RESPONSE, responses } from './responses/index.ts'
 
 export type { CountedUsage, Failure, FormatName, RawUsage, Reading } from './terms.ts'
 export type { Format, OutputText, RunningStream } from './format.ts'
 export { FORMAT_NAMES } from './terms.ts'
 export type { Attachment } from './attachments.ts'
 export type { Contents, StoredReference } from './contents.ts'
+export { compactionsIn } from './compaction-names.ts'
 export { storedIds } from './stored-ids.ts'
 export { type Cleaned, withoutOwn } from './own-values.ts'
 export { type Conversation, conversationKey, conversationOf } from './conversation.ts'
@@ -50,8 +51,23 @@ export const FORMATS: Readonly<Record<FormatName, Format>> = {
   messages,
 }
 
+/** The formats of clients, with their variants, by name. Jobs on another thread name them so. */
+export const CLIENT_FORMATS: ReadonlyMap<string, Format> = new Map(
+  [...Object.values(FORMATS), COMPACTED_RESPONSE, COMPACTED_CONVERSATION].map(format => [formatKey(format), format]),
+)
+
+/** The name of a format, or of its variant. */
+export function formatKey({ name, variant }: Pick<Format, 'name' | 'variant'>): string {
+  return variant ?? name
+}
+
+/** The endpoints at which a format is asked for replies. */
+export function pathsOf({ path, compaction }: Pick<Format, 'path' | 'compaction'>): readonly string[] {
+  return compaction ? [path, compaction.path] : [path]
+}
+
 const ALL = Object.values(FORMATS)
-const BY_PATH = new Map(ALL.map(format => [format.path, format]))
+const BY_PATH = new Map(ALL.flatMap(format => pathsOf(format).map(path => [path, format] as const)))
 
 /** The format of an inference endpoint; undefined for other paths. */
 export function formatOf(path: string): Format | undefined {

@@ -8,7 +8,7 @@ import { list, object, text } from './json.ts'
 import type { FormatName, Json } from './terms.ts'
 import { parseExact } from './translate/decoding.ts'
 import { DroppedFields } from './translate/dropped-fields.ts'
-import { isSealed, mayBeOwnItem, ownCallId } from './translate/passthrough.ts'
+import { isSealed, mayBeOwnItem, ownCallId, summaryIn, summaryText } from './translate/passthrough.ts'
 
 /** The beginnings of those that have one. */
 const SIGNS: readonly Buffer[] = ['tollgate.', 'tgid'].map(sign => Buffer.from(sign))
@@ -83,6 +83,9 @@ function cleanItem(item: Json, dropped: DroppedFields): Json | undefined {
   const id = text(item['id'])
   const own = id !== undefined && mayBeOwnItem(id)
   const sealed = isSealed(item['encrypted_content'])
+  const summary = summaryIn(item['encrypted_content'])
+  if (summary !== undefined)
+    return { type: 'message', role: 'user', content: [{ type: 'input_text', text: summaryText(summary) }] }
   const empty = !text(item['encrypted_content']) && list(item['content']).length === 0
   if (item['type'] === 'reasoning' && (sealed || (own && empty))) {
     dropped.add('reasoning')

@@ -1,7 +1,7 @@
 /** The thread for long jobs. It gets one job after the other, and answers each with its result or its error. */
 import { parentPort } from 'node:worker_threads'
 import { GatewayError } from '../errors.ts'
-import { FORMATS, translateReply, translateRequest } from '../formats/index.ts'
+import { CLIENT_FORMATS, type Format, FORMATS, translateReply, translateRequest } from '../formats/index.ts'
 import { documentsTokens } from '../metering/documents.ts'
 import { type Answer, handedOver, type JobMessage, type Result } from './long-jobs.ts'
 // oxlint-disable unicorn/require-post-message-target-origin -- that is for windows
@@ -33,7 +33,7 @@ function answered(order: JobMessage): Answer {
 
 function done(order: JobMessage): Result {
   if (order.kind === 'documents') return documentsTokens(order)
-  const between = { client: FORMATS[order.client], upstream: FORMATS[order.upstream] }
+  const between = { client: CLIENT_FORMATS.get(order.client) as Format, upstream: FORMATS[order.upstream] }
   return order.kind === 'request'
     ? translateRequest({ ...order, ...between })
     : translateReply({ ...order, ...between })

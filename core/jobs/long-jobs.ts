@@ -6,7 +6,14 @@ import { Worker } from 'node:worker_threads'
 import { deadline } from '../lib/deadline.ts'
 import { type ErrorCode, type ErrorDetails, GatewayError } from '../errors.ts'
 import type { Exchange } from '../exchange/exchange.ts'
-import type { FormatName, ReplyJob, TranslatedRequest, TranslationJob, Translator } from '../formats/index.ts'
+import {
+  formatKey,
+  type FormatName,
+  type ReplyJob,
+  type TranslatedRequest,
+  type TranslationJob,
+  type Translator,
+} from '../formats/index.ts'
 import type { DocumentsJob } from '../metering/documents.ts'
 import type { Log } from '../lib/log.ts'
 import { shortOfMemory } from '../exchange/memory.ts'
@@ -14,7 +21,7 @@ import { Rotation } from '../lib/rotation.ts'
 import { SLICE_BYTES, turn } from '../lib/turns.ts'
 
 /** A job as it is sent to the thread: formats by name. */
-type Sent<Job> = Omit<Job, 'client' | 'upstream'> & { readonly client: FormatName; readonly upstream: FormatName }
+type Sent<Job> = Omit<Job, 'client' | 'upstream'> & { readonly client: string; readonly upstream: FormatName }
 /** A job, as the thread gets it. */
 export type JobMessage =
   | ({ readonly kind: 'request' } & Sent<TranslationJob>)
@@ -81,9 +88,9 @@ export class LongJobs {
     const order = <T>(order: JobMessage): Promise<T> => this.#order(key, x, order) as Promise<T>
     return {
       request: ({ client, upstream, ...job }) =>
-        order({ ...job, kind: 'request', client: client.name, upstream: upstream.name }),
+        order({ ...job, kind: 'request', client: formatKey(client), upstream: upstream.name }),
       reply: ({ client, upstream, ...job }) =>
-        order({ ...job, kind: 'reply', client: client.name, upstream: upstream.name }),
+        order({ ...job, kind: 'reply', client: formatKey(client), upstream: upstream.name }),
       documents: job => order({ ...job, kind: 'documents' }),
     }
   }

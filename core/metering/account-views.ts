@@ -254,6 +254,7 @@ export function shownEntry(entry: HistoryEntry): Record<string, unknown> {
     model: notes.model ?? null,
     requested_model: notes.requestedModel ?? notes.model ?? null,
     stream: notes.stream ?? null,
+    ...(notes.compaction && { compaction: true }),
     status: notes.status ?? (entry.kind === 'reaped' ? 'broken' : null),
     http_status: notes.httpStatus ?? null,
     error_code: notes.errorCode ?? null,

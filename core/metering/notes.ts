@@ -24,6 +24,7 @@ export function notesAtStart(x: Exchange & Known & With<'key' | 'route' | 'extra
     endpoint: x.path,
     model: modelOf(x),
     stream: x.body.get('stream') === true,
+    ...(x.route.compacting && { compaction: true }),
     ...(withAddress && { address: x.address }),
     ...(asked !== entry.id && { requestedModel: asked.slice(0, 200) }),
     ...(entry.aliasOf !== undefined && { requestedModel: entry.id }),

@@ -121,7 +121,8 @@ async function send(
   const headers = upwardHeaders(x.headers, format, account, x.model.headers, translation !== undefined)
   const { timeouts, http2 } = upstream
   const to = { url: account.url ?? simulated(), proxy: account.url && account.proxy, timeouts, http2 }
-  const path = x.inference ? format.path : x.path
+  // A compacted conversation that the provider makes has an endpoint of its own.
+  const path = x.inference && (translation || x.path !== format.compaction?.path) ? format.path : x.path
   const passes = (name: string): boolean => format.query.includes(name) || upstream.passes.has(name)
   const query = translation ? '' : passedQuery(x.rawQuery, passes, presented(x.headers))
   return sender.send(to, path + query, headers, bytes, x, () => {

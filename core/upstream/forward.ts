@@ -44,18 +44,27 @@ export function forwarder(asking: Asking): Forward {
   }
 }
 
+/** How often a conversation is shortened for its compaction. */
+const SHORTENINGS_MAX = 12
+
 /** Asks the accounts until one serves. @throws the error that the client is sent */
 async function askInTurn(x: HttpExchange, up: ReplyHooks, asking: Asking): Promise<Outcome> {
   const { route } = x
   const { attempts, on, openingMs } = route.retry
   const beganMs = performance.now()
   let elapsedMs = 0
+  let shortenings = 0
   for (let tries = 0; ;) {
     const isLast = tries + 1 >= attempts || !route.more
     const end = await attempt(x, up, asking, !isLast && openingMs > 0 && on.has('empty'))
     if (end.kind === 'left') return endedByClient(x)
     if (end.kind === 'done') return end.outcome
     const { failure } = end
+    if (shortenings < SHORTENINGS_MAX && failure.head?.failure && (await x.route.shorten(failure.head.failure))) {
+      shortenings++
+      x.forgetAttempt()
+      continue
+    }
     const { countsAsTry, asksNext, mayBeAskedAgain } = decide(
       failure.about,
       failure.kind,

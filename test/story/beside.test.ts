@@ -96,7 +96,6 @@ t.test('endpoints with state at a provider give a 404 in the format that they be
     ['DELETE', '/v1/responses/resp_1'],
     ['POST', '/v1/responses/resp_1/cancel'],
     ['GET', '/v1/responses/resp_1/input_items'],
-    ['POST', '/v1/responses/compact'],
     ['GET', '/v1/chat/completions/1'],
     ['POST', '/v1/metrics'],
     ['GET', '/managed/settings'],

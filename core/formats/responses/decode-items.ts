@@ -15,7 +15,7 @@ import {
 import { inputText, wrappedInput } from '../translate/calls.ts'
 import type { DroppedFields } from '../translate/dropped-fields.ts'
 import type { Item, Part } from '../translate/neutral.ts'
-import { reasoningIn, restoreId } from '../translate/passthrough.ts'
+import { reasoningIn, restoreId, summaryIn, summaryText } from '../translate/passthrough.ts'
 import type { Json } from '../terms.ts'
 import { object, text, words } from '../json.ts'
 import { decodeParts } from './parts.ts'
@@ -92,9 +92,14 @@ function decodeItem(item: Json, at: string, place: Place, callIds: ReadonlyMap<u
     case 'item_reference':
       throw untranslatable(at, STORED)
     case 'compaction':
-      throw new GatewayError('compaction_bound', { param: at })
+    case 'compaction_summary':
+    case 'context_compaction': {
+      const summary = summaryIn(item['encrypted_content'])
+      if (summary === undefined) throw new GatewayError('compaction_bound', { param: at })
+      return [{ kind: 'message', role: 'user', parts: [{ kind: 'text', text: summaryText(summary) }] }]
+    }
     case 'compaction_trigger':
-      throw refused(`${at}.type`, `"${at}" asks for a compaction, which the model behind this key cannot make.`)
+      throw refused(`${at}.type`, `"${at}" must be the last item.`)
     default:
       return otherItem(item, type, at, place, callIds)
   }

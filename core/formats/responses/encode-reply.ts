@@ -113,7 +113,7 @@ const ECHO: Readonly<Record<string, unknown>> = {
 export const ECHOES: readonly string[] = Object.keys(ECHO)
 
 /** A response that has just begun. */
-function responseObject(id: string, { model, at, member }: ReplyContext): Json {
+export function responseObject(id: string, { model, at, member }: ReplyContext): Json {
   const echo = Object.fromEntries(Object.entries(ECHO).map(([name, none]) => [name, member(name) ?? none]))
   return {
     id: renameId({ id }, 'resp_'),
@@ -304,7 +304,12 @@ class ResponsesEncoder implements Encoder {
   }
 
   #event(type: string, members: Json): OutgoingEvent {
-    return typedEvent({ type, sequence_number: this.#number++, ...members })
+    return responseEvent(type, this.#number++, members)
+  }
+
+  /** How many events were written. */
+  get count(): number {
+    return this.#number
   }
 }
 
@@ -312,7 +317,12 @@ const at = ({ id, index }: Writing): Json => ({ item_id: id, output_index: index
 const within = (item: Writing): Json => ({ ...at(item), content_index: 0 })
 const summary = (item: Writing): Json => ({ ...at(item), summary_index: 0 })
 
-/** An encoder for one stream. */
-export function encoder(context: ReplyContext): Encoder {
+/** An event with its number in the stream. */
+export function responseEvent(type: string, sequence_number: number, members: Json): OutgoingEvent {
+  return typedEvent({ type, sequence_number, ...members })
+}
+
+/** An encoder for one stream, which counts its events. */
+export function encoder(context: ReplyContext): Encoder & { readonly count: number } {
   return new ResponsesEncoder(context)
 }

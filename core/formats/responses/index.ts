@@ -12,6 +12,7 @@ import { recognisedByCode } from '../overflow.ts'
 import { largestLimit, levelLimits, setLimits } from '../output-limits.ts'
 import { forwarding } from '../forwarded-headers.ts'
 import { ITEM_REFERENCES } from '../item-references.ts'
+import { asksForCompaction, compactionFormat, shortened } from './compaction.ts'
 import { decoder, decodeReply } from './decode-reply.ts'
 import { CARRIES, decodeRequest, REFUSES } from './decode-request.ts'
 import { ECHOES, encoder, encodeReply } from './encode-reply.ts'
@@ -113,6 +114,14 @@ export const responses: Format = {
   path: '/v1/responses',
   counting: '/v1/responses/input_tokens',
   required: { input: 'any' },
+  compaction: {
+    path: '/v1/responses/compact',
+    asked(path, body) {
+      if (path === '/v1/responses/compact') return COMPACTED_CONVERSATION
+      return asksForCompaction(body) ? COMPACTED_RESPONSE : undefined
+    },
+    shorten: shortened,
+  },
   conversationMember: 'input',
   typed: { stream: 'boolean', max_output_tokens: 'count' },
   forwards: forwarding(['session-id', 'thread-id', 'originator', 'x-client-request-id', 'openai-beta'], ['x-codex-']),
@@ -234,3 +243,8 @@ export const responses: Format = {
     return [typedEvent({ type: 'response.incomplete', sequence_number: nextNumber(running), response })]
   },
 }
+
+/** The format for clients that ask for a response with a compaction, and for a compacted conversation. */
+export const COMPACTED_RESPONSE = compactionFormat(responses, 'response')
+/** As `COMPACTED_RESPONSE`, for the endpoint of its own. */
+export const COMPACTED_CONVERSATION = compactionFormat(responses, 'conversation')

@@ -10,7 +10,26 @@ import { indexOf, object, text } from '../json.ts'
 
 const SEALED = 'tollgate.'
 
-/** Whether a value is a string that `wrapSignature` made. */
+/** What names a summary, where signatures name a format. */
+const SUMMARY = `${SEALED}compaction.`
+
+/** A summary of a conversation as a string that clients send back. */
+export function sealedSummary(summary: string): string {
+  return SUMMARY + base64url(summary)
+}
+
+/** The summary in a string that `sealedSummary` made; undefined for any other value. */
+export function summaryIn(value: unknown): string | undefined {
+  if (typeof value !== 'string' || !value.startsWith(SUMMARY)) return undefined
+  return Buffer.from(value.slice(SUMMARY.length), 'base64url').toString('utf8')
+}
+
+/** A summary as a message of the user, for a model that has not seen what it summarises. */
+export function summaryText(summary: string): string {
+  return `The conversation up to here was summarised:\n\n${summary}`
+}
+
+/** Whether a value is a string that `wrapSignature` or `sealedSummary` made. */
 export function isSealed(value: unknown): boolean {
   return typeof value === 'string' && value.startsWith(SEALED)
 }
@@ -117,7 +136,7 @@ export function itemId(reply: string, prefix: string, index: number): string {
 
 /** Whether the gateway may have made the id of an item. Ids of providers do not end in the index of the item. */
 export function mayBeOwnItem(id: string): boolean {
-  return /^(?:msg|rs|fc)_.+_\d+$/.test(id)
+  return /^(?:msg|rs|fc|cmp)_.+_\d+$/.test(id)
 }
 
 /** The id of a reply with the prefix of another format. */

@@ -1,0 +1,184 @@
+/**
+ * Compactions that the gateway makes: one request to the key's model for a summary of the conversation, and a reply whose
+ * only item holds it. Later requests carry the item to any model, as text.
+ */
+import type { GatewayError } from '../../errors.ts'
+import type { JsonView } from '../../lib/json/view.ts'
+import type { Body } from '../body.ts'
+import type { OutgoingEvent } from '../events.ts'
+import type { Format } from '../format.ts'
+import { arrayAt, noReply } from '../translate/decoding.ts'
+import type { DroppedFields } from '../translate/dropped-fields.ts'
+import type { Encoder, NeutralEvent, Opening, Reply, ReplyContext, Request } from '../translate/neutral.ts'
+import { itemId, sealedSummary } from '../translate/passthrough.ts'
+import type { Json, RawUsage } from '../terms.ts'
+import { list, object, words } from '../json.ts'
+import { decodeRequest } from './decode-request.ts'
+import { encoder as responsesEncoder, responseEvent, responseObject } from './encode-reply.ts'
+
+/** What a client asks for: a response with a compaction, or a compacted conversation. */
+export type CompactionKind = 'response' | 'conversation'
+
+/** What asks for a compaction within a request. */
+const TRIGGER = 'compaction_trigger'
+
+const PROMPT = `Summarise this conversation for another assistant, which continues it and sees nothing but your summary. Say what the user asked for and which constraints apply; what was done and decided, with the names of files, commands, values and results that matter; and what remains to be done, with the next step. If the conversation contains an earlier summary, include what still matters of it. Answer with the summary alone, as text. Do not call tools.`
+
+/** The tools that the client runs. Others could be refused, and none is called. */
+const CLIENTS_TOOLS: ReadonlySet<unknown> = new Set(words('function custom namespace'))
+
+/** Whether the last item of a request asks for a compaction. */
+export function asksForCompaction(body: Body): boolean {
+  if (!body.received.includes(TRIGGER)) return false
+  let last: JsonView | undefined
+  for (const item of body.view('input')?.elements() ?? []) last = item
+  return last?.member('type')?.is(TRIGGER) === true
+}
+
+/** The request for a summary. The tools stay, so that the prompt begins as the provider has cached it. */
+function decodeCompaction(body: Json, headers: Readonly<Record<string, unknown>>, dropped: DroppedFields): Request {
+  const { input, text: shape, tools, tool_choice: _choice, ...rest } = body
+  const items = typeof input === 'string' ? [{ role: 'user', content: input }] : arrayAt(input, 'input')
+  const history = items.filter(item => object(item)?.['type'] !== TRIGGER)
+  const { format: _format, ...style } = object(shape) ?? {}
+  const request = decodeRequest(
+    {
+      ...rest,
+      input: [...history, { role: 'user', content: PROMPT }],
+      text: style,
+      tools: list(tools).filter(tool => CLIENTS_TOOLS.has(object(tool)?.['type'])),
+    },
+    headers,
+    dropped,
+  )
+  return { ...request, toolChoice: { kind: 'none' } }
+}
+
+/** The item with the summary. @throws GatewayError upstream_failed without one */
+function compactionItem(reply: string, summary: string): Json {
+  if (summary.trim() === '') throw noReply('a compaction without a summary')
+  return { id: itemId(reply, 'cmp_', 0), type: 'compaction', encrypted_content: sealedSummary(summary) }
+}
+
+/** Most characters of the user's messages that a compacted conversation repeats: the newest ones. */
+const REPEATED_MAX = 256_000
+
+/** The user's messages, as items of a reply. */
+function usersMessages(input: unknown, reply: string): Json[] {
+  const items = typeof input === 'string' ? [{ role: 'user', content: input }] : list(input)
+  const kept: Json[] = []
+  let room = REPEATED_MAX
+  for (const [index, value] of [...items.entries()].reverse()) {
+    const item = object(value)
+    if (item?.['role'] !== 'user') continue
+    room -= JSON.stringify(item['content'] ?? '').length
+    if (room < 0) break
+    const content =
+      typeof item['content'] === 'string' ? [{ type: 'input_text', text: item['content'] }] : item['content']
+    kept.push({ id: itemId(reply, 'msg_', index), type: 'message', status: 'completed', role: 'user', content })
+  }
+  return kept.reverse()
+}
+
+function encodeCompaction(kind: CompactionKind) {
+  return ({ id, parts }: Reply, usage: RawUsage, context: ReplyContext): Json => {
+    const item = compactionItem(id, parts.map(part => (part.kind === 'text' ? part.text : '')).join(''))
+    if (kind === 'response') return { ...responseObject(id, context), status: 'completed', output: [item], usage }
+    const { id: name, created_at } = responseObject(id, context)
+    const output = [...usersMessages(context.member('input'), id), item]
+    return { id: name, created_at, object: 'response.compaction', output, usage }
+  }
+}
+
+/** Encodes a stream: nothing but the item, once the summary is complete. */
+class CompactionEncoder implements Encoder {
+  readonly #events: Encoder & { readonly count: number }
+  readonly #context: ReplyContext
+  #id = ''
+  #kind: Opening['kind'] = 'text'
+  readonly #summary: string[] = []
+
+  constructor(context: ReplyContext) {
+    this.#context = context
+    this.#events = responsesEncoder(context)
+  }
+
+  write(event: Exclude<NeutralEvent, { kind: 'end' }>): readonly OutgoingEvent[] {
+    if (event.kind === 'start') this.#id = event.id
+    if (event.kind === 'open') this.#kind = event.what.kind
+    if (event.kind === 'delta' && this.#kind === 'text') this.#summary.push(event.text)
+    return event.kind === 'start' ? this.#events.write(event) : []
+  }
+
+  end(usage: RawUsage): readonly OutgoingEvent[] {
+    const item = compactionItem(this.#id, this.#summary.join(''))
+    const response = { ...responseObject(this.#id, this.#context), status: 'completed', output: [item], usage }
+    const number = this.#events.count
+    return [
+      responseEvent('response.output_item.added', number, { output_index: 0, item }),
+      responseEvent('response.output_item.done', number + 1, { output_index: 0, item }),
+      responseEvent('response.completed', number + 2, { response }),
+    ]
+  }
+
+  fail(error: GatewayError, requestId: string): readonly OutgoingEvent[] {
+    return this.#events.fail(error, requestId)
+  }
+}
+
+/** The responses format for clients that ask for a compaction. @param format the responses format */
+export function compactionFormat(format: Format, kind: CompactionKind): Format {
+  return {
+    ...format,
+    variant: `${format.name} ${kind}`,
+    codec: {
+      ...format.codec,
+      decodeRequest: decodeCompaction,
+      repeats: kind === 'conversation' ? ['input'] : format.codec.repeats,
+      encodeReply: encodeCompaction(kind),
+      encoder: context => new CompactionEncoder(context),
+    },
+  }
+}
+
+/** The items whose output a shortened conversation can do without, and what stands in its place. */
+const OUTPUT = /_output$/
+const LEFT_OUT = '(left out: the conversation is too long)'
+/** The share of a conversation that is left out at a time, if the provider does not say how much is too much. */
+const SHARE = 0.25
+/** How far below its limit a prompt should be. */
+const MARGIN = 0.95
+
+/**
+ * Shortens a conversation that is too long for its model: the oldest outputs of tools go first, then the oldest items.
+ * @returns what was left out; undefined if nothing more can be
+ */
+export function shortened(body: Body, { tokens, most }: { tokens?: number; most?: number }): string | undefined {
+  const items = [...(body.view('input')?.elements() ?? [])].map(view => {
+    const type = view.member('type')?.text ?? 'message'
+    const output = OUTPUT.test(type) ? view.member('output') : undefined
+    const isLeftOut = output === undefined || output.is(LEFT_OUT)
+    return { bytes: view.bytes.length, spare: isLeftOut ? 0 : (output?.bytes.length ?? 0) - LEFT_OUT.length, type }
+  })
+  const all = items.reduce((sum, { bytes }) => sum + bytes, 0)
+  const share = tokens && most && tokens > most ? 1 - (most / tokens) * MARGIN : SHARE
+  let excess = all * share
+  const outputs = items.some(({ spare }) => spare > 0)
+  // The last items are the newest messages and the trigger.
+  const last = items.length - (outputs ? 0 : 2)
+  const chosen = new Set<number>()
+  for (const [index, { bytes, spare }] of items.slice(0, Math.max(0, last)).entries()) {
+    if (excess <= 0) break
+    const gain = outputs ? spare : bytes
+    if (gain <= 0) continue
+    chosen.add(index)
+    excess -= gain
+  }
+  if (chosen.size === 0) return undefined
+  body.changeElements('input', (bytes, index) => {
+    if (!chosen.has(index)) return bytes
+    if (!outputs) return undefined
+    return Buffer.from(JSON.stringify({ ...object(JSON.parse(bytes.toString('utf8'))), output: LEFT_OUT }))
+  })
+  return outputs ? 'input[].output' : 'input[]'
+}

@@ -1,0 +1,264 @@
+import OpenAI from 'openai'
+import t from 'tap'
+import type { Edit } from '../gateway-file.ts'
+import { type Answer, startGateway, type TestGateway } from '../gateway.ts'
+import { json, type Received, ScriptedUpstream } from '../upstream.ts'
+
+/** A responses client asks for a compaction: the provider makes it, or the gateway does, with one request to the model. */
+
+const families: Edit = file =>
+  file
+    .set('upstreams.famC.speaks', ['responses'])
+    .set('upstreams.native', {
+      url: 'simulated',
+      speaks: ['responses'],
+      compaction: 'native',
+      accounts: [{ name: 'n1', key: 'k1' }, { name: 'n2', key: 'k2' }], // prettier-ignore
+    })
+    .change('keyTypes.famC.models', (models: object[]) => [
+      ...models,
+      { id: 'a', upstream: 'famA', price: 'medium', reasoning: 'shown', maxOutput: 64_000 },
+      { id: 'b', upstream: 'editor', price: 'medium', reasoning: 'hidden', maxOutput: 64_000 },
+      { id: 'c', upstream: 'famC', price: 'medium', reasoning: 'hidden', maxOutput: 64_000 },
+      { id: 'n', upstream: 'native', price: 'medium', reasoning: 'hidden', maxOutput: 64_000 },
+    ])
+
+let g: TestGateway
+let upstream: ScriptedUpstream
+t.before(async () => {
+  upstream = await ScriptedUpstream.start(t)
+  g = await startGateway(t, {
+    upstream: upstream.url,
+    edit: file => families(file).set('upstreams.native.url', upstream.url),
+  })
+})
+
+const COMPACT = '/v1/responses/compact'
+const TRIGGER = { type: 'compaction_trigger' }
+const tools = [
+  { type: 'function', name: 'w', parameters: { type: 'object', properties: {} }, strict: false },
+  { type: 'web_search' },
+]
+const history = [
+  { role: 'user', content: 'count the files' },
+  { type: 'function_call', call_id: 'c1', name: 'w', arguments: '{}' },
+  { type: 'function_call_output', call_id: 'c1', output: 'a '.repeat(4000) },
+  { type: 'function_call', call_id: 'c2', name: 'w', arguments: '{}' },
+  { type: 'function_call_output', call_id: 'c2', output: 'b '.repeat(4000) },
+  { role: 'assistant', content: 'three' },
+  { role: 'user', content: 'and now?' },
+]
+
+const said = 'They counted three files.'
+/** The reply of each provider, with some text. */
+const REPLIES: Readonly<Record<string, (text: string) => object>> = {
+  '/v1/messages': text => ({
+    id: 'msg_1',
+    type: 'message',
+    role: 'assistant',
+    model: 'm',
+    content: [
+      { type: 'thinking', thinking: 'hm', signature: 'c2ln' },
+      ...(text === '' ? [] : [{ type: 'text', text }]),
+    ],
+    stop_reason: 'end_turn',
+    stop_sequence: null,
+    usage: { input_tokens: 100, output_tokens: 10 },
+  }),
+  '/v1/responses': text => ({
+    id: 'resp_1',
+    object: 'response',
+    created_at: 1,
+    status: 'completed',
+    error: null,
+    incomplete_details: null,
+    model: 'm',
+    output: [
+      {
+        id: 'msg_68',
+        type: 'message',
+        status: 'completed',
+        role: 'assistant',
+        content: text === '' ? [] : [{ type: 'output_text', text, annotations: [] }],
+      },
+    ],
+    usage: { input_tokens: 100, output_tokens: 10, total_tokens: 110 },
+  }),
+  '/v1/chat/completions': text => ({
+    id: 'chatcmpl-1',
+    object: 'chat.completion',
+    created: 1,
+    model: 'm',
+    choices: [{ index: 0, finish_reason: 'stop', message: { role: 'assistant', content: text } }],
+    usage: { prompt_tokens: 100, completion_tokens: 10, total_tokens: 110 },
+  }),
+}
+const replies =
+  (text: string) =>
+  (received: Received): object =>
+    (REPLIES[received.path] as (text: string) => object)(text)
+t.beforeEach(() => {
+  upstream.script = (received, res) => json(res, replies(said)(received))
+})
+
+const ask = (key: string, model: string, input: unknown, more: object = {}, path = '/v1/responses'): Promise<Answer> =>
+  g.call(path, { key, body: { model, input, tools, store: false, ...more } })
+
+const MODELS = ['a', 'b', 'c']
+
+/** The parsed events of a stream. */
+const eventsOf = ({ text }: Answer): Record<string, any>[] =>
+  [...text.matchAll(/^data: (.*)$/gm)].map(([, data = '']) => JSON.parse(data))
+
+for (const model of MODELS) {
+  t.test(`a compaction trigger makes one item that every family accepts later (${model})`, async t => {
+    const key = await g.key('famC')
+    for (const stream of [false, true]) {
+      const answer = await ask(key, model, [...history, TRIGGER], { stream })
+      t.equal(answer.status, 200)
+      const sent = upstream.last.body
+      t.match(sent, /Summarise this conversation/)
+      t.match(sent, /count the files/)
+      t.notMatch(sent, 'compaction_trigger')
+      t.notMatch(sent, 'web_search')
+      t.match(sent, /"tool_choice":(?:"none"|\{"type":"none"\})/, 'the model may not call tools')
+      const events = stream ? eventsOf(answer) : []
+      if (stream) {
+        t.strictSame(
+          events.map(({ type }) => type),
+          ['created', 'in_progress', 'output_item.added', 'output_item.done', 'completed'].map(
+            name => `response.${name}`,
+          ),
+        )
+        t.strictSame(
+          events.map(({ sequence_number }) => sequence_number),
+          [0, 1, 2, 3, 4],
+        )
+        t.strictSame(events[3]?.['item'], events[4]?.['response'].output[0])
+      }
+      const reply = stream ? events[4]?.['response'] : answer.json
+      t.match(reply, { object: 'response', status: 'completed', usage: { input_tokens: 100, output_tokens: 10 } })
+      t.equal(reply.output.length, 1)
+      const [item] = reply.output
+      t.match(item, { type: 'compaction', id: /^cmp_/ })
+      for (const next of [...MODELS, 'n']) {
+        const later = await ask(key, next, [
+          { role: 'user', content: 'first' },
+          item,
+          { role: 'user', content: 'go on' },
+        ])
+        t.equal(later.status, 200, next)
+        t.match(upstream.last.body, said, 'the summary is a message')
+        t.notMatch(upstream.last.body, /tollgate|"compaction"/)
+      }
+    }
+    const entries = await g.settled(key)
+    t.equal(entries.length, 10)
+    t.equal(entries.filter(({ compaction }) => compaction === true).length, 2, 'compactions are marked')
+    t.equal(new Set(entries.map(({ cost_nano }) => cost_nano)).size, 1, 'and cost what their tokens cost')
+  })
+}
+
+t.test('the endpoint for compactions repeats the user’s messages before the item', async t => {
+  const key = await g.key('famC')
+  const openai = new OpenAI({ apiKey: key, baseURL: `${g.url}/v1`, maxRetries: 0 })
+  for (const model of MODELS) {
+    const compacted = await openai.responses.compact({ model, input: history as never, instructions: 'Be brief.' })
+    t.match(compacted, {
+      object: 'response.compaction',
+      usage: { input_tokens: 100, output_tokens: 10, total_tokens: 110 },
+    })
+    t.strictSame(
+      compacted.output.map(({ type }) => type),
+      ['message', 'message', 'compaction'],
+    )
+    const again = await openai.responses.create({ model, store: false, input: [...compacted.output, { role: 'user', content: 'go on' }] as never }) // prettier-ignore
+    t.equal(again.output_text, said)
+    t.match(upstream.last.body, /count the files.*and now\?.*They counted three files/)
+  }
+  t.equal((await g.settled(key)).length, 6)
+})
+
+t.test('a reply without a summary fails, and is charged as any other', async t => {
+  const key = await g.key('famC')
+  upstream.script = (received, res) => json(res, replies('')(received))
+  t.equal((await ask(key, 'a', [...history, TRIGGER])).status, 502)
+  t.equal((await ask(key, 'c', history, {}, COMPACT)).status, 502)
+  const entries = await g.settled(key)
+  t.ok(entries.every(({ compaction, status }) => compaction === true && status !== 'ok'))
+})
+
+t.test('a conversation that is too long loses its oldest outputs first, and the reply says so', async t => {
+  const key = await g.key('famC')
+  const asked: string[] = []
+  /** The provider takes so many bytes. */
+  let most = 14_000
+  upstream.script = (received, res) => {
+    asked.push(received.body)
+    const message = `prompt is too long: ${received.body.length} tokens > ${most} maximum`
+    if (received.body.length <= most) json(res, replies(said)(received))
+    else json(res, { type: 'error', error: { type: 'invalid_request_error', message } }, 400)
+  }
+  const { status, headers } = await ask(key, 'a', [...history, TRIGGER])
+  t.equal(status, 200)
+  t.equal(asked.length, 2)
+  t.match(headers.get('x-tollgate-dropped'), 'input[].output')
+  t.notMatch(asked[1], 'a a a')
+  t.match(asked[1], 'b b b', 'the newer output is kept')
+  t.match(asked[1], /left out/)
+  most = 2500
+  asked.length = 0
+  const cut = await ask(key, 'a', [...history, TRIGGER])
+  t.equal(cut.status, 200)
+  t.match(cut.headers.get('x-tollgate-dropped'), 'input[]')
+  t.match(asked.at(-1), 'and now?', 'the last message is kept')
+  most = 10
+  const none = await ask(key, 'a', [...history, TRIGGER])
+  t.match(none, { status: 400, json: { error: { code: 'context_length_exceeded' } } }, 'nothing is left to leave out')
+  const entries = await g.settled(key)
+  t.strictSame(
+    entries.map(({ cost_nano }) => cost_nano === '0'),
+    [true, false, false],
+  )
+})
+
+t.test('a provider that makes compactions is asked for them in its own words', async t => {
+  const key = await g.key('famC')
+  const item = { id: 'cmp_1', type: 'compaction', encrypted_content: 'gAAAA' }
+  upstream.script = (received, res) =>
+    received.path === COMPACT
+      ? json(res, { id: 'resp_1', created_at: 1, object: 'response.compaction', output: [item], usage: { input_tokens: 50, output_tokens: 5, total_tokens: 55 } }) // prettier-ignore
+      : json(res, { ...REPLIES['/v1/responses']?.(said), output: [item] })
+  const body = JSON.stringify({ model: 'n', input: [...history, TRIGGER], store: false })
+  const answer = await g.open('/v1/responses', { key, body: JSON.parse(body) })
+  t.strictSame(((await answer.json()) as { output: unknown }).output, [item])
+  t.equal(upstream.last.body, body, 'the bytes are the client’s')
+  const { json: compacted } = await ask(key, 'n', history, { tools: undefined }, COMPACT)
+  t.equal(upstream.last.path, COMPACT)
+  t.strictSame(compacted.output, [item])
+  const entries = await g.settled(key)
+  t.strictSame(
+    entries.map(({ input_tokens, compaction }) => [input_tokens, compaction]),
+    [[50, true], [100, true]], // prettier-ignore
+  )
+})
+
+t.test('a compaction of a provider stays with the account that made it', async t => {
+  const [key, other] = [await g.key('famC'), await g.key('famC')]
+  const item = { type: 'compaction', encrypted_content: 'gBBBB' }
+  upstream.script = (received, res) => json(res, { ...replies(said)(received), output: [{ id: 'cmp_2', ...item }] })
+  await ask(key, 'n', [...history, TRIGGER])
+  const account = upstream.last.headers.authorization
+  upstream.script = (received, res) => json(res, replies(said)(received))
+  for (let nth = 0; nth < 8; nth++) {
+    const { status } = await ask(key, 'n', [{ role: 'user', content: `conversation ${nth}` }, item, { role: 'user', content: 'x' }]) // prettier-ignore
+    t.equal(status, 200)
+    t.equal(upstream.last.headers.authorization, account)
+  }
+  // Another upstream of the same format cannot read it.
+  t.match(await ask(key, 'c', [item, { role: 'user', content: 'x' }]), {
+    status: 400,
+    json: { error: { code: 'compaction_bound' } },
+  })
+  t.equal((await ask(other, 'c', [item, { role: 'user', content: 'x' }])).status, 200, 'what is not known passes')
+})
