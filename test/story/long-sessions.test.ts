@@ -5,11 +5,11 @@ import { generateText, jsonSchema, stepCountIs, streamText, tool, type LanguageM
 import OpenAI from 'openai'
 import t from 'tap'
 import { NANO, parseDecimal } from '../../core/money/credits.ts'
-import { charge, type Price } from '../../core/money/price.ts'
-import { NO_USAGE } from '../../core/money/usage.ts'
+import type { Price } from '../../core/money/price.ts'
 import type { Edit } from '../gateway-file.ts'
 import { startGateway, type TestGateway } from '../gateway.ts'
-import { json, type Received, ScriptedUpstream, sse } from '../upstream.ts'
+import { type Providers, providers } from '../session-provider.ts'
+import { type Received, ScriptedUpstream } from '../upstream.ts'
 
 /**
  * Sessions of twenty turns that change the family at each turn, with tools, images, reasoning and a compaction. The
@@ -35,212 +35,23 @@ const families: Edit = file =>
 
 let g: TestGateway
 let upstream: ScriptedUpstream
-/** What the providers have made, and what they have billed in nano-credits. */
-const issued = new Set<string>()
-let billed = 0n
-let count = 0
+let made: Providers
 
 t.before(async () => {
   upstream = await ScriptedUpstream.start(t)
   g = await startGateway(t, { upstream: upstream.url, edit: families })
   const price = g.gateway.config.keyTypes.get('famC')?.models.get('a')?.price as Price
-  upstream.script = (received, res) => {
-    const foreign = strangers(received.json)
-    const path = received.path.split('?')[0] as string
-    if (foreign !== undefined) {
-      const error = { type: 'invalid_request_error', message: `not mine: ${foreign}` }
-      return json(res, path === '/v1/messages' ? { type: 'error', error } : { error }, 400)
-    }
-    count++
-    const usage = { input: 1000 + count, output: 100 + count }
-    billed += charge({ ...NO_USAGE, ...usage }, price)
-    const events = SAYS[path]?.(`n${count}`, wantsTool(received), usage) ?? []
-    if (received.json['stream'] !== true) return json(res, events[0])
-    return sse(res, STREAMS[path]?.(events[0] as Record<string, any>) ?? '')
-  }
+  made = providers(upstream, price, received =>
+    wantsTool(received) ? { name: 'w', input: { city: 'Oslo' } } : undefined,
+  )
 })
 
-/** A signature, an encrypted reasoning or an item that no provider here has made. */
-function strangers(body: unknown): string | undefined {
-  let found: string | undefined
-  JSON.stringify(body, (name, value) => {
-    const own =
-      ['signature', 'encrypted_content'].includes(name) || (name === 'id' && /^(?:rs|msg|fc)_/.test(String(value)))
-    if (own && typeof value === 'string' && !issued.has(value)) found = `${name} ${value.slice(0, 60)}`
-    return value as unknown
-  })
-  return found
-}
-
-const mine = (value: string): string => (issued.add(value), value)
-
-/** Whether the request has tools, and its last word is the user's and asks for one. */
+/** Whether the request has tools, and the user's last word asks for one. */
 function wantsTool({ body }: Received): boolean {
   const asked = body.lastIndexOf('use the tool')
   return (
     body.includes('"tools"') && !body.includes('Summarise this conversation') && asked > body.lastIndexOf('result of')
   )
-}
-
-interface Used {
-  input: number
-  output: number
-}
-
-const SAYS: Readonly<Record<string, (id: string, calls: boolean, usage: Used) => object[]>> = {
-  '/v1/messages': (id, calls, { input, output }) => [
-    {
-      id: `msg_${id}`,
-      type: 'message',
-      role: 'assistant',
-      model: 'm',
-      content: [
-        { type: 'thinking', thinking: `thought ${id}`, signature: mine(`sig${id}`) },
-        { type: 'text', text: `said ${id}` },
-        ...(calls ? [{ type: 'tool_use', id: `toolu_${id}`, name: 'w', input: { city: 'Oslo' } }] : []),
-      ],
-      stop_reason: calls ? 'tool_use' : 'end_turn',
-      stop_sequence: null,
-      usage: { input_tokens: input, output_tokens: output },
-    },
-  ],
-  '/v1/responses': (id, calls, { input, output }) => [
-    {
-      id: `resp_${id}`,
-      object: 'response',
-      created_at: 1,
-      status: 'completed',
-      error: null,
-      incomplete_details: null,
-      model: 'm',
-      output: [
-        {
-          id: mine(`rs_${id}`),
-          type: 'reasoning',
-          summary: [{ type: 'summary_text', text: `thought ${id}` }],
-          encrypted_content: mine(`enc${id}`),
-        },
-        {
-          id: mine(`msg_${id}`),
-          type: 'message',
-          status: 'completed',
-          role: 'assistant',
-          content: [{ type: 'output_text', text: `said ${id}`, annotations: [] }],
-        },
-        ...(calls
-          ? [{ id: mine(`fc_${id}`), type: 'function_call', status: 'completed', call_id: `call_${id}`, name: 'w', arguments: '{"city":"Oslo"}' }] // prettier-ignore
-          : []),
-      ],
-      usage: { input_tokens: input, output_tokens: output, total_tokens: input + output },
-    },
-  ],
-  '/v1/chat/completions': (id, calls, { input, output }) => [
-    {
-      id: `chatcmpl-${id}`,
-      object: 'chat.completion',
-      created: 1,
-      model: 'm',
-      choices: [
-        {
-          index: 0,
-          finish_reason: calls ? 'tool_calls' : 'stop',
-          logprobs: null,
-          message: {
-            role: 'assistant',
-            content: `said ${id}`,
-            refusal: null,
-            reasoning_content: `thought ${id}`,
-            // An id that other formats do not allow, and arguments in an odd form.
-            ...(calls && { tool_calls: [{ id: `w:${id}`, type: 'function', function: { name: 'w', arguments: '{"city":"Oslo"}' } }] }), // prettier-ignore
-          },
-        },
-      ],
-      usage: { prompt_tokens: input, completion_tokens: output, total_tokens: input + output },
-    },
-  ],
-}
-
-const named = (type: string, members: object): string =>
-  `event: ${type}\ndata: ${JSON.stringify({ type, ...members })}\n\n`
-
-/** The replies as streams of whole parts. */
-const STREAMS: Readonly<Record<string, (reply: Record<string, any>) => string>> = {
-  '/v1/messages': ({ content, stop_reason, usage, ...message }) =>
-    named('message_start', {
-      message: { ...message, content: [], stop_reason: null, usage: { ...usage, output_tokens: 1 } },
-    }) +
-    content
-      .map((block: Record<string, any>, index: number) => {
-        const [start, deltas] =
-          block['type'] === 'thinking'
-            ? [{ type: 'thinking', thinking: '', signature: '' }, [{ type: 'thinking_delta', thinking: block['thinking'] }, { type: 'signature_delta', signature: block['signature'] }]] // prettier-ignore
-            : block['type'] === 'text'
-              ? [{ type: 'text', text: '' }, [{ type: 'text_delta', text: block['text'] }]]
-              : [{ ...block, input: {} }, [{ type: 'input_json_delta', partial_json: JSON.stringify(block['input']) }]]
-        return (
-          named('content_block_start', { index, content_block: start }) +
-          deltas.map(delta => named('content_block_delta', { index, delta })).join('') +
-          named('content_block_stop', { index })
-        )
-      })
-      .join('') +
-    named('message_delta', { delta: { stop_reason, stop_sequence: null }, usage }) +
-    named('message_stop', {}),
-  '/v1/responses': response => {
-    let number = 0
-    const event = (type: string, members: object): string => named(type, { sequence_number: number++, ...members })
-    return (
-      event('response.created', { response: { ...response, status: 'in_progress', output: [], usage: null } }) +
-      response['output']
-        .map((item: Record<string, any>, output_index: number) => {
-          const at = { output_index, item_id: item['id'] }
-          const text = item['content']?.[0]?.text
-          const part = { content_index: 0, ...at }
-          const said =
-            text === undefined
-              ? ''
-              : event('response.content_part.added', {
-                  ...part,
-                  part: { type: 'output_text', text: '', annotations: [] },
-                }) +
-                event('response.output_text.delta', { ...part, delta: text, logprobs: [] }) +
-                event('response.output_text.done', { ...part, text, logprobs: [] }) +
-                event('response.content_part.done', { ...part, part: item['content'][0] })
-          const called =
-            item['type'] === 'function_call'
-              ? event('response.function_call_arguments.delta', { ...at, delta: item['arguments'] }) +
-                event('response.function_call_arguments.done', { ...at, arguments: item['arguments'] })
-              : ''
-          const blank = item['type'] === 'function_call' ? { ...item, arguments: '' } : { ...item, ...(text !== undefined && { content: [] }) } // prettier-ignore
-          return (
-            event('response.output_item.added', { output_index, item: blank }) +
-            said +
-            called +
-            event('response.output_item.done', { output_index, item })
-          )
-        })
-        .join('') +
-      event('response.completed', { response })
-    )
-  },
-  '/v1/chat/completions': ({ id, choices, usage }) => {
-    const chunk = (members: object): string =>
-      `data: ${JSON.stringify({ id, object: 'chat.completion.chunk', created: 1, model: 'm', ...members })}\n\n`
-    const { message, finish_reason } = choices[0]
-    const delta = (members: object, finish: string | null = null): string =>
-      chunk({ choices: [{ index: 0, delta: members, finish_reason: finish }] })
-    return (
-      delta({ role: 'assistant', content: '' }) +
-      delta({ reasoning_content: message.reasoning_content }) +
-      delta({ content: message.content }) +
-      (message.tool_calls ?? [])
-        .map((call: object, index: number) => delta({ tool_calls: [{ index, ...call }] }))
-        .join('') +
-      delta({}, finish_reason) +
-      chunk({ choices: [], usage }) +
-      'data: [DONE]\n\n'
-    )
-  },
 }
 
 /** What the user says at a turn, and whether the turn has an image or uses a tool. */
@@ -394,7 +205,7 @@ for (const [client, begin] of Object.entries(SESSIONS))
   t.test(`a session of ${client} changes the family at each of twenty turns`, async t => {
     const key = await g.key('famC', 10n)
     const session = begin(key)
-    const before = billed
+    const before = made.billed
     for (let turn = 0; turn < TURNS; turn++) {
       t.match(await session.turn(turn), /said n\d+/, `turn ${turn}`)
       t.match(upstream.last.body, `turn ${turn}`)
@@ -403,5 +214,5 @@ for (const [client, begin] of Object.entries(SESSIONS))
     t.ok(entries.length >= TURNS)
     t.ok(entries.every(({ status, usage_source }) => status === 'ok' && usage_source === 'upstream'))
     const { balance } = await g.balance(key)
-    t.equal(10n * NANO - (parseDecimal(String(balance)) ?? 0n), billed - before, 'the charges equal the bills')
+    t.equal(10n * NANO - (parseDecimal(String(balance)) ?? 0n), made.billed - before, 'the charges equal the bills')
   })
