@@ -32,33 +32,33 @@ export default definePlugin({
   needs: ['key', 'body', 'model'],
   gives: ['route'],
   setup(_options, { config, ledger, log, longJobs, pool }) {
-    /** Whether the replies to a key type's requests in a format may come from upstreams of several formats. */
-    const spanning = new WeakMap<KeyType, Map<Format, boolean>>()
+    /** By key type: whether its models have several upstreams, so that a conversation may leave the one that has its items. */
+    const spanning = new WeakMap<KeyType, boolean>()
+    /** Writes of items that the last bytes of a reply wait for. */
+    const keeping = new WeakMap<Exchange, Promise<void>>()
 
-    function spans(type: KeyType, format: Format): boolean {
-      const known = spanning.get(type) ?? new Map<Format, boolean>()
-      spanning.set(type, known)
-      const upstreams = (): Upstream[] => [...type.models.values()].flatMap(model => model.upstreams)
-      if (!known.has(format))
-        known.set(
-          format,
-          upstreams().some(({ speaks }) => !speaks.includes(format)),
-        )
-      return known.get(format) === true
+    function spans(type: KeyType): boolean {
+      const isSpanning =
+        spanning.get(type) ?? new Set([...type.models.values()].flatMap(({ upstreams }) => upstreams)).size > 1
+      spanning.set(type, isSpanning)
+      return isSpanning
     }
 
     /**
-     * Replaces references to items that the gateway keeps by the items.
-     * @throws GatewayError item_not_found for an item that the gateway made and no longer keeps
+     * Replaces references by the items that the gateway keeps, unless the provider has them.
+     * @param isTranslated whether an upstream may get the request translated: it cannot look references up
+     * @throws GatewayError item_not_found for an item that neither the gateway nor a provider has
      */
-    async function withItems(x: Known, items: Items, ids: readonly string[]): Promise<void> {
-      const kept = await ledger.kept.read(ownerOf(x), ids)
-      const own = ids.filter(id => !kept.has(id) && items.mayBeOwn(id))
-      // A provider may have made such an id as well.
-      const stored = own.length > 0 ? await ledger.storedSizes(x.key.id, own) : []
-      const lost = own[stored.indexOf(undefined)]
+    async function withItems(x: Known, items: Items, ids: readonly string[], isTranslated: boolean): Promise<void> {
+      const owner = ownerOf(x)
+      const kept = owner ? await ledger.kept.read(owner, ids) : new Map<string, string>()
+      const stored = await ledger.storedSizes(x.key.id, ids)
+      const having = x.model.entry.upstreams.filter(({ speaks }) => speaks.includes(x.format))
+      const accounts = new Set(having.flatMap(upstream => upstream.accounts.map(({ name }) => name)))
+      const isThere = (index: number): boolean => accounts.has(stored[index]?.at ?? '')
+      const lost = ids.find((id, index) => !kept.has(id) && !stored[index] && (isTranslated || items.mayBeOwn(id)))
       if (lost !== undefined) throw items.notFound(lost)
-      items.inline(x.body, kept)
+      if (isTranslated || !ids.every((_id, index) => isThere(index))) items.inline(x.body, kept)
     }
 
     return {
@@ -66,55 +66,72 @@ export default definePlugin({
         const { items } = x.format
         const { references } = items ? x.body.contents : { references: [] }
         if (!items || references.length === 0) return routed(x)
-        // Other formats have no references.
-        const translates = x.model.entry.upstreams.some(({ speaks }) => !speaks.includes(x.format))
+        const { upstreams } = x.model.entry
         const ids = references.flatMap(({ param, id }) => (param === items.param ? [id] : []))
-        const wanted = translates ? ids : ids.filter(id => items.mayBeOwn(id))
-        return wanted.length === 0 ? routed(x) : withItems(x, items, wanted).then(() => routed(x))
+        const isTranslated = upstreams.some(upstream => !upstream.speaks.includes(x.format) || isMade(x, upstream))
+        const type = config.keyTypes.get(x.key.type)
+        const isSimple = !isTranslated && !(type && spans(type)) && !ids.some(id => items.mayBeOwn(id))
+        return ids.length === 0 || isSimple ? routed(x) : withItems(x, items, ids, isTranslated).then(() => routed(x))
       },
       rewrite(x) {
         const { items } = x.format
         const type = config.keyTypes.get(x.key.type)
-        if (!items || !type || x.delivered > KEPT_BYTES_MAX || !x.format.storesReply(x.body)) return undefined
-        if (!x.route.translation && !spans(type, x.format)) return undefined
+        const owner = ownerOf(x)
+        if (!items || !type || !owner || x.delivered > KEPT_BYTES_MAX || !x.format.storesReply(received(x.body)))
+          return undefined
+        if (!x.route.translation && !spans(type)) return undefined
         return {
-          matches: items.signs,
+          matches: x.format.signals,
           event(event) {
             const made = event.data.length > KEPT_BYTES_MAX ? undefined : items.of(event.json)
-            if (made && made.size > 0)
-              ledger.kept
-                .keep(ownerOf(x), made)
-                .catch((err: unknown) => log.warn({ exchange: x.id, err }, 'cannot keep the items of a reply'))
+            if (!made || made.size === 0) return undefined
+            const kept = ledger.kept
+              .keep(owner, made)
+              .catch((err: unknown) => log.warn({ exchange: x.id, err }, 'cannot keep the items of a reply'))
+            keeping.set(x, kept)
             return undefined
           },
         }
       },
+      // Once the client has its reply, it may refer to the items.
+      decide: x => keeping.get(x),
     }
 
     function routed(x: Known): Given<'route'> | Promise<Given<'route'>> {
-      const { key, format } = x
+      const { key, format, body } = x
       const { retry } = config.keyTypes.get(key.type) as KeyType
       const { upstreams, sends } = x.model.entry
       const accounts = pool.candidates(upstreams, sends, () =>
-        conversationKey(x.body, format.conversationMember, x.headers, key.id),
+        conversationKey(body, format.conversationMember, x.headers, key.id),
       )
       const all = accounts.map(each => candidateOf(each, format))
       // What is not an inference is not translated.
       const fit = x.inference ? all : all.filter(each => each.format === format)
       const served = fit.length > 0 ? fit : all
-      const compaction = x.inference ? format.compaction?.asked(x.path, x.body) : undefined
-      const native = served.filter(each => each.format === format && each.upstream.compaction === 'native')
-      const candidates = compaction && native.length > 0 ? native : served
-      // Without a provider that makes compactions, the gateway makes it by translating the request for a summary.
-      const client = compaction && native.length === 0 ? compaction : format
-      const translate = (spoken: Format): Promise<Translation> | Translation | undefined => {
-        if (spoken === client || !x.inference) return undefined
-        const translation = translated(x, client, spoken)
-        return translation instanceof Promise
-          ? translation.then(each => withItsLimit(x, each))
-          : withItsLimit(x, translation)
+      const compaction = x.inference ? format.compaction?.asked(x.path, body) : undefined
+      const candidates = compaction ? nativeFirst(served) : served
+      /** The output limit of the client, and what it became for an upstream that accepts none as low. */
+      let raised: { readonly from: number; readonly to: number } | undefined
+      const translate = (candidate: Candidate): Promise<Translation> | Translation | undefined => {
+        const client = compaction && candidate.upstream.compaction === 'gateway' ? compaction : format
+        if (candidate.format === client || !x.inference) {
+          if (raised && format.outputLimit(body) === raised.to) format.limitOutput(body, raised.from)
+          return undefined
+        }
+        const translation = translated(x, client, candidate.format)
+        return translation instanceof Promise ? translation.then(withItsLimit) : withItsLimit(translation)
       }
       return routeOf(candidates)
+
+      /** Raises the request's output limit to what the upstream gets at least, so that it is held and charged. */
+      function withItsLimit(translation: Translation): Translation {
+        const { maxOutput: to } = translation
+        const from = format.outputLimit(body)
+        if (to === undefined || from === undefined || to <= from) return translation
+        raised = { from, to }
+        format.limitOutput(body, to)
+        return translation
+      }
 
       /** @param reason why the request cannot be translated for the candidates before these */
       function routeOf([first, ...others]: Candidate[], reason?: unknown): Given<'route'> | Promise<Given<'route'>> {
@@ -124,11 +141,13 @@ export default definePlugin({
         })
         const skip = (thrown: unknown): ReturnType<typeof routeOf> =>
           routeOf(
-            others.filter(({ format: spoken }) => spoken !== first.format),
+            others.filter(
+              each => each.format !== first.format || each.upstream.compaction !== first.upstream.compaction,
+            ),
             reason ?? thrown,
           )
         try {
-          const translation = translate(first.format)
+          const translation = translate(first)
           return translation instanceof Promise ? translation.then(given, skip) : given(translation)
         } catch (thrown) {
           return skip(thrown)
@@ -157,9 +176,29 @@ export default definePlugin({
 /** Most bytes of a reply whose items are kept. */
 const KEPT_BYTES_MAX = 262_144
 
-/** Whose items are kept, and by which secret only they can be read. */
-function ownerOf(x: Known): { account: string; secret: string } {
-  return { account: x.key.id, secret: presented(x.headers) ?? '' }
+/** The members that the client sent. A policy may have the request store nothing at the provider. */
+function received(body: Body): Pick<Body, 'get'> {
+  return { get: name => body.receivedView(name)?.json }
+}
+
+/** Whose items are kept, and the secret without which nobody can read them; undefined for a request without a secret. */
+function ownerOf(x: Known): { account: string; secret: string } | undefined {
+  const secret = presented(x.headers)
+  return secret === undefined ? undefined : { account: x.key.id, secret }
+}
+
+/** Whether the gateway makes the compaction that a request asks for, if this upstream serves. */
+function isMade({ format, path, body, inference }: Known, { compaction }: Upstream): boolean {
+  return inference && compaction === 'gateway' && format.compaction?.asked(path, body) !== undefined
+}
+
+function rank({ lastResort, upstream }: Candidate): number {
+  return (lastResort ? 2 : 0) + (upstream.compaction === 'native' ? 0 : 1)
+}
+
+/** The candidates with those first that make compactions themselves, as long as they can serve. */
+function nativeFirst(candidates: readonly Candidate[]): Candidate[] {
+  return candidates.toSorted((one, other) => rank(one) - rank(other))
 }
 
 /** How a request for a compaction gets shorter. */
@@ -170,13 +209,6 @@ function compacting({ body, format }: Known): Compacting {
       return overflow && format.compaction?.shorten(body, overflow)
     },
   }
-}
-
-/** Raises the request's output limit to what the upstream gets at least, so that it is held and charged. */
-function withItsLimit({ body, format }: Known, translation: Translation): Translation {
-  const { maxOutput } = translation
-  if (maxOutput !== undefined && maxOutput > (format.outputLimit(body) ?? Infinity)) format.limitOutput(body, maxOutput)
-  return translation
 }
 
 type Items = NonNullable<Format['items']>

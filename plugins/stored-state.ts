@@ -41,14 +41,14 @@ export default definePlugin({
         references.map(({ id }) => id),
       )
       const unknown = references[sizes.indexOf(undefined)]
-      // A translated request has left out what it refers to.
-      if (unknown && x.route.translation) return NOTHING
       if (unknown) throw refusal(unknown.param, unknown.id)
       await pin(
         x,
         sizes.map(size => size?.at),
         references,
       )
+      // What a translated request refers to is not sent.
+      if (x.route.translation) return NOTHING
       // The items of one reply together are no larger than the reply.
       const largest = new Map<string, Stored>()
       for (const size of sizes)
@@ -77,6 +77,7 @@ export default definePlugin({
       if (!found && lost && !leftOut) throw refusal(lost.param, lost.id)
       if (!found || (others.length > 0 && leftOut)) return
       const waitMs = pool.health(found.account).waitMs(now(), sends)
+      if (waitMs > 0 && leftOut) return
       if (waitMs > 0) throw noneLeft(waitMs)
       await x.route.pin(candidateOf(found, x.format))
     }

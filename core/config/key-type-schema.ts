@@ -89,18 +89,18 @@ const MODEL = {
     thinkingOff: {
       ...YES_OR_NO,
       description:
-        'Whether the reasoning of the model can be turned off; `yes` by default. With `no`, a translated request asks for the least effort instead.',
+        'Whether the reasoning of the model can be turned off; `yes` by default. `no`: a translated request that turns it off asks for the least effort instead.',
     },
     sampling: {
       ...YES_OR_NO,
       description:
-        'Whether the model accepts `temperature`, `top_p` and `top_k`; `yes` by default. With `no`, they are dropped from translated requests.',
+        'Whether the model accepts `temperature`, `top_p` and `top_k`; `yes` by default. `no`: the gateway drops them from translated requests.',
     },
     cacheMarks: {
       type: 'string',
       enum: ['client', 'conversations', 'always'],
       description:
-        "Where a request that is translated into the messages format is marked for the provider's prompt cache: where the client says (`client`), also after the system text and the last turn if the client names a cache (`conversations`, the default), or there in every request (`always`).",
+        "When the gateway marks a request that it translates into messages for the provider's prompt cache: never (`client`: only the client does), if the client names a cache (`conversations`, the default), or always (`always`).",
     },
   },
 } as const

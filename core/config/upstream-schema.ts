@@ -160,7 +160,7 @@ export const UPSTREAM = {
       enum: ['native', 'gateway'],
       default: 'gateway',
       description:
-        'Who makes a compaction that a responses client asks for: the provider (`native`, if it speaks responses and offers that), or the gateway by one more request to the model (`gateway`).',
+        'Who makes the compaction that a responses client asks for. `native`: the gateway forwards the request to the provider, which must speak responses and make compactions. `gateway`: the gateway asks the model for a summary.',
     },
     onDisconnect: {
       type: 'string',

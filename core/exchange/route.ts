@@ -2,7 +2,7 @@
 import type { Account, RetryPolicy, Upstream } from '../config/config.ts'
 import {
   type Cleaned,
-  type DroppedFields,
+  DroppedFields,
   type Failure,
   type Format,
   type Translation,
@@ -35,8 +35,8 @@ export function namesOf({ upstream, account }: Pick<Candidate, 'upstream' | 'acc
   return { upstream: upstream.name, account: account.name }
 }
 
-/** Translates the request into a format. Undefined if the client speaks it. */
-export type Translate = (format: Format) => Promise<Translation | undefined> | Translation | undefined
+/** Translates the request for a candidate. Undefined if it gets the request as it is. */
+export type Translate = (candidate: Candidate) => Promise<Translation | undefined> | Translation | undefined
 
 /** A request for a compaction. */
 export interface Compacting {
@@ -52,6 +52,8 @@ export class Route {
   translation: Translation | undefined
   readonly #translate: Translate
   #at = 0
+  /** What was left out of a conversation that was too long. */
+  readonly #leftOut = new Set<string>()
   /** Set if the gateway or the provider is asked for a compaction. */
   readonly compacting: Compacting | undefined
   /** The request without values of the gateway's own, if it had any when it was sent. */
@@ -99,7 +101,7 @@ export class Route {
   async bytesOf(body: Body, client: Format, maxOutput: () => number | undefined): Promise<Buffer> {
     this.#cleaned = undefined
     if (this.translation) return this.translation.limited(maxOutput())
-    this.#cleaned = withoutOwn(body, client.name)
+    this.#cleaned = await withoutOwn(body, client.name)
     return this.#cleaned?.bytes ?? body.bytes()
   }
 
@@ -111,15 +113,15 @@ export class Route {
   async shorten(failure: Failure): Promise<boolean> {
     const lost = this.translation && this.compacting?.shorten(failure)
     if (lost === undefined) return false
-    const before = this.translation?.dropped.names ?? []
-    this.translation = await this.#translate(this.format)
-    for (const name of [...before, lost]) this.translation?.dropped.add(name)
+    this.#leftOut.add(lost)
+    this.translation = await this.#translate(this.current)
     return true
   }
 
   /** What of the request does not reach the current candidate. */
   get dropped(): DroppedFields | undefined {
-    return this.translation?.dropped ?? this.#cleaned?.dropped
+    const dropped = this.translation?.dropped ?? this.#cleaned?.dropped
+    return this.#leftOut.size === 0 ? dropped : new DroppedFields([...this.#leftOut, ...(dropped?.names ?? [])])
   }
 
   /** Whether another account can be asked. */
@@ -132,7 +134,7 @@ export class Route {
     const { format } = this
     this.candidates = [candidate]
     this.#at = 0
-    if (this.format !== format) this.translation = await this.#translate(this.format)
+    if (this.format !== format || this.compacting) this.translation = await this.#translate(candidate)
   }
 
   /** Lets the account that is asked now be asked once more after all others, whatever its state. */
@@ -147,7 +149,8 @@ export class Route {
     for (let at = this.#at + 1; at < this.candidates.length; at++) {
       const candidate = this.candidates[at] as Candidate
       try {
-        if (candidate.format !== format) this.translation = await this.#translate(candidate.format)
+        // Of two upstreams of a format, one may make compactions itself.
+        if (candidate.format !== format || this.compacting) this.translation = await this.#translate(candidate)
       } catch {
         continue
       }

@@ -1,4 +1,5 @@
 /** Reads and checks the JSON of a request body while it arrives. */
+import { OWN_BEGINNINGS } from './translate/passthrough.ts'
 import { isUtf8 } from 'node:buffer'
 import { JsonError, type JsonFault, type JsonLimits, SingleNames } from '../lib/json/limits.ts'
 import { JsonScanner } from '../lib/json/scanner.ts'
@@ -13,6 +14,11 @@ const MEMBER_ENTRIES_MAX = 50_000
 /** Values that are read before other work gets its turn. */
 const VALUES_PER_SLICE = 2000
 
+/** Most values and names of a top-level member. */
+function entriesMax(name: string): number {
+  return CONVERSATION.has(name) ? Infinity : MEMBER_ENTRIES_MAX
+}
+
 /** Reads one body. */
 export class BodyReader {
   readonly #limits: JsonLimits
@@ -20,9 +26,7 @@ export class BodyReader {
 
   constructor(limits: JsonLimits) {
     this.#limits = limits
-    this.#scanner = new JsonScanner(limits, SINGLE_NAMES, name =>
-      CONVERSATION.has(name) ? Infinity : MEMBER_ENTRIES_MAX,
-    )
+    this.#scanner = new JsonScanner(limits, SINGLE_NAMES, entriesMax, OWN_BEGINNINGS)
   }
 
   /** The number of values so far. */

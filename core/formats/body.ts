@@ -30,7 +30,7 @@ interface Edit {
 }
 
 /** What a scan of the bytes has found. */
-type Scanned = Pick<JsonScanner, 'values' | 'tape'> & {
+type Scanned = Pick<JsonScanner, 'values' | 'tape' | 'found'> & {
   readonly inner: readonly number[]
   readonly names: ReadonlyMap<string, number>
 }
@@ -44,9 +44,11 @@ export class Body {
   readonly received: Buffer
   /** The number of values in it. */
   readonly values: number
-  /** Bytes by which the conversation has grown since the body arrived. */
+  /** Bytes by which members that were set as bytes have grown. */
   addedBytes = 0
   readonly #innerTexts: readonly number[]
+  /** Whether a string begins as values of the gateway's own do. */
+  readonly #found: boolean
   readonly #tape: Tape
   /** The top-level names, each with its entry on the tape. */
   readonly #members: ReadonlyMap<string, number>
@@ -62,6 +64,7 @@ export class Body {
     this.received = received
     this.values = scanner.values
     this.#innerTexts = scanner.inner
+    this.#found = scanner.found
     this.#tape = scanner.tape
     this.#members = scanner.names
   }
@@ -71,9 +74,9 @@ export class Body {
     return (this.#contents ??= this.#contentsReader.contents())
   }
 
-  /** Whether the conversation may contain items whose ids the gateway made. */
-  get ownItems(): boolean {
-    return this.#contentsReader.ownItems
+  /** Whether it may contain values that the gateway made for a client. */
+  get mayHoldOwn(): boolean {
+    return this.#found || this.addedBytes > 0 || this.#contentsReader.ownItems
   }
 
   /**
@@ -178,21 +181,11 @@ export class Body {
     })
   }
 
-  /**
-   * Changes the elements of a top-level list by their bytes. An element for which `change` returns undefined is removed.
-   * A member that is not a list stays the same.
-   */
-  changeElements(name: string, change: (bytes: Buffer, index: number) => Buffer | undefined): void {
-    const view = this.view(name)
-    if (!view?.isList) return
-    const before = [...view.elements()].map(({ bytes }) => bytes)
-    const elements = before.flatMap((bytes, index) => change(bytes, index) ?? [])
-    if (elements.length === before.length && elements.every((bytes, index) => bytes === before[index])) return
-    const bytes = Buffer.concat([Buffer.from('['), ...joined(elements), Buffer.from(']')])
-    this.addedBytes += Math.max(0, bytes.length - view.bytes.length)
+  /** Replaces a top-level member by its bytes, which must be JSON. */
+  setBytes(name: string, bytes: Buffer): void {
+    this.addedBytes += Math.max(0, bytes.length - (this.view(name)?.bytes.length ?? 0))
     this.#edit(name, {
       bytes,
-      elements,
       get value(): unknown {
         return JSON.parse(bytes.toString('utf8'))
       },
@@ -201,7 +194,13 @@ export class Body {
 
   /** A copy. Changes of one do not affect the other. */
   fork(): Body {
-    const scanned = { values: this.values, inner: this.#innerTexts, tape: this.#tape, names: this.#members }
+    const scanned = {
+      values: this.values,
+      inner: this.#innerTexts,
+      tape: this.#tape,
+      names: this.#members,
+      found: this.#found,
+    }
     const copy = new Body(this.received, scanned)
     for (const [name, edit] of this.#edits) copy.#edits.set(name, edit)
     for (const name of this.#removed) copy.#removed.add(name)

@@ -33,7 +33,7 @@ export interface Contents {
   readonly attachments: readonly Attachment[]
   /** The stored state that it refers to: earlier replies, conversations, files, containers, items. */
   readonly references: readonly StoredReference[]
-  /** What the compactions in it are called, which only the account that made them can read. */
+  /** The names of compactions that providers made. Only the account that made one can read it. */
   readonly compactions: readonly StoredReference[]
   /** The tools that the provider may run. */
   readonly providerTools: readonly ProviderTool[]

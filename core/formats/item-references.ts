@@ -1,5 +1,6 @@
 /** References to items of earlier replies that the gateway keeps, because their provider does not. */
 import { GatewayError } from '../errors.ts'
+import { withElements } from '../lib/json/rebuild.ts'
 import type { Body } from './body.ts'
 import { list, object, text } from './json.ts'
 import { mayBeOwnItem } from './translate/passthrough.ts'
@@ -8,11 +9,9 @@ import { mayBeOwnItem } from './translate/passthrough.ts'
 export interface ItemReferences {
   /** The name of references in the contents of a request. */
   readonly param: string
-  /** Texts: every event that ends a reply contains one of them. */
-  readonly signs: readonly string[]
   /** The items of a complete reply, as JSON by id; undefined if the event does not end one. */
   of(json: unknown): ReadonlyMap<string, string> | undefined
-  /** Replaces references by items. @param items JSON by id. References to others stay */
+  /** Replaces the first reference to each item by the item. @param items JSON by id. References to others stay */
   inline(body: Body, items: ReadonlyMap<string, string>): void
   /** Whether the gateway may have made the id of an item. */
   mayBeOwn(id: string): boolean
@@ -28,7 +27,6 @@ const SHOWN = 100
 /** The references of the responses format. */
 export const ITEM_REFERENCES: ItemReferences = {
   param: 'input.id',
-  signs: ['"response.completed"', '"response.incomplete"', '"object":"response"'],
   of(json) {
     const event = object(json)
     if (event?.['object'] !== 'response' && !ENDS.has(text(event?.['type']) ?? '')) return undefined
@@ -40,12 +38,19 @@ export const ITEM_REFERENCES: ItemReferences = {
   },
   inline(body, items) {
     if (items.size === 0) return
-    body.changeElements('input', bytes => {
-      if (!bytes.includes('"item_reference"')) return bytes
-      const item = object(JSON.parse(bytes.toString('utf8')))
-      const kept = item?.['type'] === 'item_reference' ? items.get(text(item['id']) ?? '') : undefined
-      return kept === undefined ? bytes : Buffer.from(kept)
+    const input = body.view('input')
+    if (!input) return
+    // Further ones would multiply it.
+    const replaced = new Set<string>()
+    const { result } = withElements(input, item => {
+      const id = item.member('type')?.is('item_reference') ? (item.member('id')?.text ?? '') : ''
+      const kept = items.get(id)
+      if (kept === undefined) return item
+      if (replaced.has(id)) return undefined
+      replaced.add(id)
+      return Buffer.from(kept)
     })
+    if (Buffer.isBuffer(result)) body.setBytes('input', result)
   },
   mayBeOwn: mayBeOwnItem,
   notFound(id) {

@@ -1,20 +1,19 @@
 /**
- * Values that the gateway made for a client: signatures of other formats' reasoning, ids of items, and ids of calls. They
- * come back with the client's next request, and mean nothing to a provider. Translation undoes them. In a request that
- * goes up in the client's format, they are undone here.
+ * Values that the gateway made for a client: signatures of other formats' reasoning, summaries, ids of items, and ids of
+ * calls. They come back with the client's next request, and mean nothing to a provider. Translation undoes them. In a
+ * request that goes up in the client's format, they are undone here.
  */
+import type { JsonView } from '../lib/json/view.ts'
+import { type Change, ListRebuild, withElements, withMembers } from '../lib/json/rebuild.ts'
+import { turn } from '../lib/turns.ts'
 import type { Body } from './body.ts'
-import { list, object, text } from './json.ts'
-import type { FormatName, Json } from './terms.ts'
-import { parseExact } from './translate/decoding.ts'
+import { object } from './json.ts'
+import type { FormatName } from './terms.ts'
 import { DroppedFields } from './translate/dropped-fields.ts'
-import { isSealed, mayBeOwnItem, ownCallId, summaryIn, summaryText } from './translate/passthrough.ts'
+import { mayBeOwnItem, OWN_BEGINNINGS, ownCallId, SEALED, summaryIn, summaryText } from './translate/passthrough.ts'
 
-/** The beginnings of those that have one. */
-const SIGNS: readonly Buffer[] = ['tollgate.', 'tgid'].map(sign => Buffer.from(sign))
-
-/** An element of a conversation with such a value contains one of these. */
-const NEEDS: readonly Buffer[] = [...SIGNS, Buffer.from('"id"')]
+/** Milliseconds for which elements are cleaned before other work gets its turn. */
+const SLICE_MS = 1
 
 /** A request without values of the gateway's own. */
 export interface Cleaned {
@@ -22,32 +21,39 @@ export interface Cleaned {
   readonly dropped: DroppedFields
 }
 
-/** The request as its provider gets it in the client's format. All that needs no change keeps its bytes. */
-export function withoutOwn(body: Body, format: FormatName): Cleaned | undefined {
-  const bytes = body.bytes()
-  if (!SIGNS.some(sign => bytes.includes(sign)) && !body.ownItems) return undefined
-  const copy = body.fork()
-  const dropped = new DroppedFields()
+/** The request as its provider gets it in the client's format; undefined if it has no value of the gateway's own. */
+export async function withoutOwn(body: Body, format: FormatName): Promise<Cleaned | undefined> {
+  if (!body.mayHoldOwn) return undefined
   const { member, clean } = CLEANERS[format]
+  const conversation = body.view(member)
+  if (!conversation?.isList) return undefined
+  const dropped = new DroppedFields()
+  const rebuild = new ListRebuild(conversation)
   let lost = -1
-  copy.changeElements(member, (element, index) => {
-    if (!NEEDS.some(sign => element.includes(sign))) return element
-    const json = object(parseExact(element.toString('utf8')))
+  let index = 0
+  let until = performance.now() + SLICE_MS
+  for (const element of conversation.elements()) {
     const losses = new DroppedFields()
-    const cleaned = json && clean(json, losses)
+    rebuild.add(element, element.isObject ? clean(element, losses) : element)
     for (const name of losses.names) dropped.add(name)
     if (losses.names.length > 0) lost = index
-    if (cleaned === json) return element
-    return cleaned && Buffer.from(JSON.stringify(cleaned))
-  })
-  if (format === 'messages' && lost >= runningFrom(body)) relaxThinking(copy, dropped)
+    index++
+    if (performance.now() < until) continue
+    await turn()
+    until = performance.now() + SLICE_MS
+  }
+  const { result } = rebuild
+  if (result === conversation) return undefined
+  const copy = body.fork()
+  copy.setBytes(member, result as Buffer)
+  if (format === 'messages' && lost !== -1 && lost >= runningFrom(conversation)) relaxThinking(copy, dropped)
   return { bytes: copy.bytes(), dropped }
 }
 
-/** What cleans one element of a conversation. It returns undefined to leave the element out. */
+/** What cleans one element of a conversation. */
 interface Cleaner {
   readonly member: string
-  readonly clean: (element: Json, dropped: DroppedFields) => Json | undefined
+  readonly clean: (element: JsonView, dropped: DroppedFields) => Change
 }
 
 const CLEANERS: Readonly<Record<FormatName, Cleaner>> = {
@@ -56,83 +62,105 @@ const CLEANERS: Readonly<Record<FormatName, Cleaner>> = {
   messages: { member: 'messages', clean: cleanTurn },
 }
 
-/** The value with some members replaced; the value itself if they are the same. Undefined removes a member. */
-function withMembers(json: Json, members: Json): Json {
-  if (Object.entries(members).every(([name, value]) => json[name] === value)) return json
-  const changed = Object.entries({ ...json, ...members }).filter(([, value]) => value !== undefined)
-  return Object.fromEntries(changed)
+const isSealed = (value: JsonView | undefined): boolean => value?.begins(SEALED) === true
+
+/** The id of a call as the format can have it. */
+function cleanCallId(id: JsonView, format: FormatName): Change {
+  if (!OWN_BEGINNINGS.some(beginning => id.begins(beginning))) return id
+  const text = id.text ?? ''
+  const own = ownCallId(text, format)
+  return own === text ? id : Buffer.from(JSON.stringify(own))
 }
 
-/** The list with its elements changed; the list itself if none was. */
-function each(values: unknown, change: (value: Json) => Json | undefined): unknown {
-  if (!Array.isArray(values)) return values
-  const changed = values.flatMap((value: unknown) => {
-    const json = object(value)
-    return json ? (change(json) ?? []) : [value]
-  })
-  return changed.length === values.length && changed.every((value, index) => value === values[index]) ? values : changed
-}
-
-/** A member with the id of a call as the format can have it. */
-function callId(json: Json, name: string, format: FormatName): Json {
-  const id = text(json[name])
-  return id === undefined ? {} : { [name]: ownCallId(id, format) }
-}
-
-function cleanItem(item: Json, dropped: DroppedFields): Json | undefined {
-  const id = text(item['id'])
-  const own = id !== undefined && mayBeOwnItem(id)
-  const sealed = isSealed(item['encrypted_content'])
-  const summary = summaryIn(item['encrypted_content'])
-  if (summary !== undefined)
-    return { type: 'message', role: 'user', content: [{ type: 'input_text', text: summaryText(summary) }] }
-  const empty = !text(item['encrypted_content']) && list(item['content']).length === 0
-  if (item['type'] === 'reasoning' && (sealed || (own && empty))) {
+function cleanItem(item: JsonView, dropped: DroppedFields): Change {
+  const content = item.member('encrypted_content')
+  const sealed = isSealed(content)
+  const summary = sealed ? summaryIn(content?.text) : undefined
+  if (summary !== undefined) {
+    const message = { type: 'message', role: 'user', content: [{ type: 'input_text', text: summaryText(summary) }] }
+    return Buffer.from(JSON.stringify(message))
+  }
+  const own = mayBeOwnItem(item.member('id')?.text ?? '')
+  const type = item.member('type')
+  if (sealed && !type?.is('reasoning')) {
+    dropped.add(type?.text ?? 'message')
+    return undefined
+  }
+  if (type?.is('reasoning') && (sealed || (own && isEmptyReasoning(item)))) {
     dropped.add('reasoning')
     return undefined
   }
   // A reference is nothing but an id.
-  const named = own && item['type'] !== 'item_reference'
-  return withMembers(item, { ...(named && { id: undefined }), ...callId(item, 'call_id', 'responses') })
+  const isNamed = own && !type?.is('item_reference')
+  return withMembers(item, (name, value) => {
+    if (name === 'id' && isNamed) return undefined
+    return name === 'call_id' ? cleanCallId(value, 'responses') : value
+  })
 }
 
-function cleanTurn(turn: Json, dropped: DroppedFields): Json | undefined {
-  const content = each(turn['content'], block => {
-    if (isSealed(block['signature']) || isSealed(block['data'])) {
-      dropped.add('reasoning')
-      return undefined
-    }
-    const name = block['type'] === 'tool_use' ? 'id' : 'tool_use_id'
-    return withMembers(block, callId(block, name, 'messages'))
+/** Whether a reasoning has nothing by which its provider could know it. */
+function isEmptyReasoning(item: JsonView): boolean {
+  const [encrypted, content] = [item.member('encrypted_content'), item.member('content')]
+  return (!encrypted?.isString || encrypted.is('')) && (!content?.isList || content.entries === 1)
+}
+
+function cleanTurn(turn: JsonView, dropped: DroppedFields): Change {
+  let isEmpty = false
+  const cleaned = withMembers(turn, (name, value) => {
+    if (name !== 'content' || !value.isList) return value
+    const blocks = withElements(value, block => cleanBlock(block, dropped))
+    isEmpty = blocks.size === 0
+    return blocks.result
   })
   // A provider refuses a turn without content.
-  return Array.isArray(content) && content.length === 0 ? undefined : withMembers(turn, { content })
+  return isEmpty && cleaned !== turn ? undefined : cleaned
 }
 
-function cleanMessage(message: Json, dropped: DroppedFields): Json {
-  const details = each(message['reasoning_details'], detail => (isSealed(detail['data']) ? undefined : detail))
-  const foreign = details !== message['reasoning_details']
-  if (foreign) dropped.add('reasoning')
-  const calls = each(message['tool_calls'], call => withMembers(call, callId(call, 'id', 'chat-completions')))
-  return withMembers(message, {
-    ...callId(message, 'tool_call_id', 'chat-completions'),
-    ...(calls !== message['tool_calls'] && { tool_calls: calls }),
-    ...(foreign && {
-      reasoning_details: list(details).length > 0 ? details : undefined,
-      // Its text is the other model's too.
-      reasoning_content: undefined,
-    }),
+function cleanBlock(block: JsonView, dropped: DroppedFields): Change {
+  if (!block.isObject) return block
+  if (isSealed(block.member('signature')) || isSealed(block.member('data'))) {
+    dropped.add('reasoning')
+    return undefined
+  }
+  const id = block.member('type')?.is('tool_use') ? 'id' : 'tool_use_id'
+  return withMembers(block, (name, value) => (name === id ? cleanCallId(value, 'messages') : value))
+}
+
+function cleanMessage(message: JsonView, dropped: DroppedFields): Change {
+  const details = message.member('reasoning_details')
+  const kept = details?.isList ? withElements(details, each => (isSealed(each.member('data')) ? undefined : each)) : undefined // prettier-ignore
+  const isForeign = kept !== undefined && kept.result !== details
+  if (isForeign) dropped.add('reasoning')
+  return withMembers(message, (name, value) => {
+    if (name === 'tool_call_id') return cleanCallId(value, 'chat-completions')
+    if (name === 'tool_calls' && value.isList) return withElements(value, cleanCall).result
+    if (!isForeign) return value
+    if (name === 'reasoning_details') return kept.size === 0 ? undefined : kept.result
+    // The text of the reasoning is the other model's too.
+    return name === 'reasoning_content' ? undefined : value
   })
+}
+
+function cleanCall(call: JsonView): Change {
+  return withMembers(call, (name, value) => (name === 'id' ? cleanCallId(value, 'chat-completions') : value))
 }
 
 /** Where the running turn begins: the user's last message that is more than results of tools. */
-function runningFrom(body: Body): number {
-  return list(body.get('messages')).findLastIndex(turn => {
-    const { role, content } = object(turn) ?? {}
-    return (
-      role === 'user' && (!Array.isArray(content) || content.some(block => object(block)?.['type'] !== 'tool_result'))
-    )
-  })
+function runningFrom(conversation: JsonView): number {
+  let from = -1
+  let index = 0
+  for (const turn of conversation.elements()) {
+    if (turn.member('role')?.is('user') && !isResults(turn.member('content'))) from = index
+    index++
+  }
+  return from
+}
+
+/** Whether a content is a list of nothing but results of tools. */
+function isResults(content: JsonView | undefined): boolean {
+  if (!content?.isList) return false
+  for (const block of content.elements()) if (!block.member('type')?.is('tool_result')) return false
+  return true
 }
 
 /**

@@ -219,19 +219,31 @@ operations['keep'] = { 3, 6, function(k, a)
   local all = resize(account, #id + #value)
   for i = k, k + 2 do redis.call('PEXPIRE', KEYS[i], ms) end
   while tonumber(redis.call('HGET', sizes, account)) > most do
-    drop(redis.call('ZRANGE', ends, 0, 0)[1])
+    local oldest = redis.call('ZRANGE', ends, 0, 0)[1]
+    if not oldest then break end
+    drop(oldest)
     all = tonumber(redis.call('HGET', sizes, ''))
   end
   if all <= mostOfShard then return 'ok' end
   local kept = redis.call('HGETALL', sizes)
+  local function forget(other, size)
+    all = resize(other, -size)
+    redis.call('HDEL', sizes, other)
+  end
+  local function keyOf(i, other) return string.sub(KEYS[i], 1, -1 - #account) .. other end
   local others = {}
-  for i = 1, #kept, 2 do if kept[i] ~= '' then others[#others + 1] = { kept[i], tonumber(kept[i + 1]) } end end
+  for i = 1, #kept, 2 do
+    local other, size = kept[i], tonumber(kept[i + 1])
+    if other ~= '' then
+      -- The items of others may have expired as well.
+      if redis.call('EXISTS', keyOf(k, other)) == 1 then others[#others + 1] = { other, size } else forget(other, size) end
+    end
+  end
   table.sort(others, function(one, other) return one[2] > other[2] end)
   for _, other in ipairs(others) do
     if all <= mostOfShard then break end
-    for i = k, k + 1 do redis.call('DEL', string.sub(KEYS[i], 1, -1 - #account) .. other[1]) end
-    all = resize(other[1], -other[2])
-    redis.call('HDEL', sizes, other[1])
+    redis.call('DEL', keyOf(k, other[1]), keyOf(k + 1, other[1]))
+    forget(other[1], other[2])
   end
   return 'ok'
 end }

@@ -11,6 +11,7 @@ const KEPT_MS = 3_600_000
 const ACCOUNT_BYTES = 262_144
 /** Most bytes of the items of a shard. There are 1024 shards, so that all items have at most 256 MiB. */
 const SHARD_BYTES = 262_144
+const BASE64_FACTOR = 4 / 3
 /** Most items of one reply that are kept. */
 const ITEMS_MAX = 256
 
@@ -42,8 +43,8 @@ export class KeptItems {
     const key = keyOf({ account, secret })
     const until = String(this.#now() + KEPT_MS)
     const writes = [...items].slice(0, ITEMS_MAX).flatMap(([id, text]) => {
-      // Encryption makes it longer.
-      if (text.length > ACCOUNT_BYTES) return []
+      // As text, what is encrypted is longer by a third.
+      if (Buffer.byteLength(text) * BASE64_FACTOR > ACCOUNT_BYTES) return []
       const value = `${until} ${sealed(text, `${until} ${id}`, key)}`
       const args = [account, id, value, String(KEPT_MS), String(ACCOUNT_BYTES), String(SHARD_BYTES)]
       return [this.#scripts.run({ name: 'keep', account, keys: keys.kept(account), args })]

@@ -45,7 +45,7 @@ export function forwarder(asking: Asking): Forward {
 }
 
 /** How often a conversation is shortened for its compaction. */
-const SHORTENINGS_MAX = 12
+const SHORTENINGS_MAX = 6
 
 /** Asks the accounts until one serves. @throws the error that the client is sent */
 async function askInTurn(x: HttpExchange, up: ReplyHooks, asking: Asking): Promise<Outcome> {
@@ -56,12 +56,18 @@ async function askInTurn(x: HttpExchange, up: ReplyHooks, asking: Asking): Promi
   let shortenings = 0
   for (let tries = 0; ;) {
     const isLast = tries + 1 >= attempts || !route.more
-    const end = await attempt(x, up, asking, !isLast && openingMs > 0 && on.has('empty'))
+    // A conversation that is too long may still be shortened for its compaction.
+    const mayShorten =
+      shortenings < SHORTENINGS_MAX && route.compacting !== undefined && route.translation !== undefined
+    const end = await attempt(x, up, asking, mayShorten || (!isLast && openingMs > 0 && on.has('empty')))
     if (end.kind === 'left') return endedByClient(x)
     if (end.kind === 'done') return end.outcome
     const { failure } = end
-    if (shortenings < SHORTENINGS_MAX && failure.head?.failure && (await x.route.shorten(failure.head.failure))) {
+    const refusal = failure.head?.failure
+    const isInTime = performance.now() - beganMs < route.retry.totalMs
+    if (mayShorten && refusal && isInTime && !x.gone && !x.over && (await route.shorten(refusal))) {
       shortenings++
+      if (!(await up.reroute(end.attempt))) throw conclusion(x, up, failure, asking.pool)
       x.forgetAttempt()
       continue
     }

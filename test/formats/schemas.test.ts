@@ -208,13 +208,38 @@ t.test('a strict tool whose schema cannot be enforced is not strict, and keeps i
   t.end()
 })
 
-t.test('a provider enforces at most twenty tools, and so many optional members', t => {
+t.test('the twenty-first strict tool, and one with too many optional members, are not strict', t => {
   const parameters = { type: 'object', properties: { a: { type: 'string' } }, additionalProperties: false }
   const tools = Array.from({ length: 30 }, (_, index) => ({ type: 'function', function: { name: `f${index}`, parameters, strict: true } })) // prettier-ignore
   const { sent = '', dropped } = become(CHAT, 'messages', JSON.stringify({ messages: [{ role: 'user', content: 'x' }], tools }), {}) // prettier-ignore
   t.equal(JSON.parse(sent).tools.filter((tool: { strict?: boolean }) => tool.strict).length, 20)
   t.equal(dropped, 'strict')
   t.equal(refusalOf('messages', JSON.parse(sent)), undefined)
+  t.end()
+})
+
+t.test('an object stays an object, whatever branches restrict it', t => {
+  const properties = { a: { type: 'string' }, b: { type: 'string' } }
+  for (const branches of [
+    { anyOf: [{ required: ['a'] }, { required: ['b'] }] },
+    { allOf: [{ required: ['a'] }, { minProperties: 1 }] },
+  ]) {
+    const request = REQUESTS['an answer of chat completions']?.of({ type: 'object', properties, ...branches }, true)
+    const { sent = '{}', dropped } = become(CHAT, 'messages', JSON.stringify(request), {})
+    const { schema } = JSON.parse(sent).output_config.format
+    t.match(schema, { type: 'object', properties, additionalProperties: false })
+    t.match(schema.description, Object.keys(branches)[0])
+    t.match(dropped, 'response_format.json_schema.schema.')
+  }
+  t.end()
+})
+
+t.test('a schema that repeats a type grows no further at each level', t => {
+  let nested: object = { type: 'string' }
+  for (let level = 0; level < 25; level++)
+    nested = { type: level % 2 === 0 ? ['object', 'object', 'array'] : ['object', 'array'], properties: { a: nested } }
+  const { sent = '' } = become(CHAT, 'messages', JSON.stringify(REQUESTS['an answer of chat completions']?.of(nested, true)), {}) // prettier-ignore
+  t.ok(sent.length < 20_000, `${sent.length} bytes`)
   t.end()
 })
 

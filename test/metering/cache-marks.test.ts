@@ -23,10 +23,13 @@ t.test('docs/charging.md says what marks for the prompt cache cost and save', as
   const { config } = await loadConfig(new URL('../../gateway.yaml', import.meta.url).pathname, {}, checkChain)
   const price = config?.keyTypes.get('famA')?.models.get('acme/famA-medium-5')?.price as Price
   const cost = (usages: readonly Usage[]): string =>
-    Number(formatCredits(chargeAll(usages.map(usage => ({ usage, price }))))).toFixed(3)
+    (Math.round(Number(formatCredits(chargeAll(usages.map(usage => ({ usage, price }))))) * 1000) / 1000).toFixed(3)
+  const [none, filled, read] = [cost(SIZES.map(plain)), cost(SIZES.map(written)), cost(SIZES.map(continued))]
+  const one = cost([plain(20_000)])
   keepsTable(t, CHARGING, 'requests', [
-    ['one', cost([plain(20_000)]), cost([written(20_000)])],
-    ['ten, each within five minutes of the last one', cost(SIZES.map(plain)), cost(SIZES.map(continued))],
-    ['ten, each later than that', cost(SIZES.map(plain)), cost(SIZES.map(written))],
+    ['one, without a name of a cache', one, one, cost([written(20_000)])],
+    ['ten without one, each within five minutes of the last one', none, none, read],
+    ['ten with `prompt_cache_key`, each within five minutes of the last one', none, read, read],
+    ['ten with it, each later than that', none, filled, filled],
   ])
 })

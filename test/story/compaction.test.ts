@@ -2,7 +2,7 @@ import OpenAI from 'openai'
 import t from 'tap'
 import type { Edit } from '../gateway-file.ts'
 import { type Answer, startGateway, type TestGateway } from '../gateway.ts'
-import { json, type Received, ScriptedUpstream } from '../upstream.ts'
+import { json, type Received, ScriptedUpstream, sse } from '../upstream.ts'
 
 /** A responses client asks for a compaction: the provider makes it, or the gateway does, with one request to the model. */
 
@@ -20,6 +20,7 @@ const families: Edit = file =>
       { id: 'a', upstream: 'famA', price: 'medium', reasoning: 'shown', maxOutput: 64_000 },
       { id: 'b', upstream: 'editor', price: 'medium', reasoning: 'hidden', maxOutput: 64_000 },
       { id: 'c', upstream: 'famC', price: 'medium', reasoning: 'hidden', maxOutput: 64_000 },
+      { id: 'mix', upstream: ['native', 'famA'], price: 'medium', reasoning: 'hidden', maxOutput: 64_000 },
       { id: 'n', upstream: 'native', price: 'medium', reasoning: 'hidden', maxOutput: 64_000 },
     ])
 
@@ -179,13 +180,40 @@ t.test('the endpoint for compactions repeats the user’s messages before the it
   t.equal((await g.settled(key)).length, 6)
 })
 
-t.test('a reply without a summary fails, and is charged as any other', async t => {
+/** The reply of each provider, cut off at its output limit. */
+const cutOff = (received: Received): object =>
+  JSON.parse(
+    JSON.stringify(replies(said)(received))
+      .replace('"end_turn"', '"max_tokens"')
+      .replace('"finish_reason":"stop"', '"finish_reason":"length"')
+      .replace('"status":"completed","error":null,"incomplete_details":null', '"status":"incomplete","error":null,"incomplete_details":{"reason":"max_output_tokens"}'), // prettier-ignore
+  ) as object
+
+t.test('a reply without a complete summary is a failed response, which is charged', async t => {
   const key = await g.key('famC')
-  upstream.script = (received, res) => json(res, replies('')(received))
-  t.equal((await ask(key, 'a', [...history, TRIGGER])).status, 502)
-  t.equal((await ask(key, 'c', history, {}, COMPACT)).status, 502)
+  for (const answer of [replies(''), cutOff]) {
+    upstream.script = (received, res) => json(res, answer(received))
+    for (const model of MODELS) {
+      const { status, json: reply } = await ask(key, model, [...history, TRIGGER])
+      t.equal(status, 200)
+      t.match(
+        reply,
+        { status: 'failed', output: [], error: { code: 'server_error', message: /no complete summary/ } },
+        model,
+      )
+      const events = eventsOf(await ask(key, model, [...history, TRIGGER], { stream: true }))
+      t.strictSame(
+        events.map(({ type, sequence_number }) => [type, sequence_number]),
+        [['response.created', 0], ['response.in_progress', 1], ['error', 2], ['response.failed', 3]], // prettier-ignore
+      )
+      const { status: refused, headers } = await ask(key, model, history, { stream: true }, COMPACT)
+      t.equal(refused, 502, 'a compacted conversation without its summary would be lost')
+      t.equal(headers.get('x-should-retry'), 'false')
+    }
+  }
   const entries = await g.settled(key)
-  t.ok(entries.every(({ compaction, status }) => compaction === true && status !== 'ok'))
+  t.ok(entries.every(({ compaction }) => compaction === true))
+  t.equal(entries.filter(({ cost_nano }) => cost_nano !== '0').length, 12)
 })
 
 t.test('a conversation that is too long loses its oldest outputs first, and the reply says so', async t => {
@@ -222,7 +250,51 @@ t.test('a conversation that is too long loses its oldest outputs first, and the 
   )
 })
 
-t.test('a provider that makes compactions is asked for them in its own words', async t => {
+t.test('what a request that was too long has reported is not charged', async t => {
+  const key = await g.key('famC')
+  for (const stream of [false, true]) {
+    let count = 0
+    upstream.script = (received, res) => {
+      if (++count > 1) return json(res, replies(said)(received))
+      const response = { id: 'resp_0', object: 'response', status: 'failed', model: 'm', output: [], usage: { input_tokens: 250_000, output_tokens: 0 }, error: { code: 'context_length_exceeded', message: 'Your input exceeds the context window of this model.' } } // prettier-ignore
+      if (!stream) return json(res, response)
+      const event = (type: string, number: number, members: object): string => `event: ${type}\ndata: ${JSON.stringify({ type, sequence_number: number, ...members })}\n\n` // prettier-ignore
+      return sse(res, event('response.created', 0, { response: { ...response, status: 'in_progress', error: null, usage: null } }) + event('response.failed', 1, { response })) // prettier-ignore
+    }
+    const answer = await ask(key, 'c', [...history, TRIGGER], { stream })
+    t.equal(answer.status, 200)
+    t.equal(count, 2, 'the conversation is shortened also if a stream tells it')
+    t.match(answer.text, 'tollgate.compaction')
+  }
+  for (const entry of await g.settled(key)) t.match(entry, { input_tokens: 100, output_tokens: 10 })
+})
+
+t.test('an upstream that makes compactions gives way to the next one, for which the gateway makes it', async t => {
+  const key = await g.key('famC')
+  upstream.script = (received, res) =>
+    received.headers.authorization?.endsWith(' k1') || received.headers.authorization?.endsWith(' k2')
+      ? void res.writeHead(503).end('{}')
+      : json(res, replies(said)(received))
+  for (const [path, input] of [
+    ['/v1/responses', [...history, TRIGGER]],
+    [COMPACT, history],
+  ] as const) {
+    const { status, json: reply } = await ask(key, 'mix', input, {}, path)
+    t.equal(status, 200, path)
+    t.match(reply.output.at(-1).encrypted_content, 'tollgate.compaction')
+    g.gateway.pool.reset()
+  }
+})
+
+t.test('a conversation that a provider has stored is not compacted by the gateway', async t => {
+  const key = await g.key('famC')
+  const { json: first } = await ask(key, 'c', 'x', { store: true })
+  const { status, json: refusal } = await ask(key, 'c', [TRIGGER], { previous_response_id: first.id })
+  t.equal(status, 400)
+  t.match(refusal.error.message, /"previous_response_id" cannot be compacted here/)
+})
+
+t.test('an upstream with `compaction: native` gets the request unchanged', async t => {
   const key = await g.key('famC')
   const item = { id: 'cmp_1', type: 'compaction', encrypted_content: 'gAAAA' }
   upstream.script = (received, res) =>

@@ -12,11 +12,13 @@ import { json, type Received, ScriptedUpstream } from '../upstream.ts'
 const families: Edit = file =>
   file
     .set('upstreams.famC.speaks', ['responses'])
+    .set('upstreams.famB.speaks', ['responses'])
     .change('keyTypes.famC.models', (models: object[]) => [
       ...models,
       { id: 'a', upstream: 'famA', price: 'medium', reasoning: 'shown', maxOutput: 64_000 },
       { id: 'b', upstream: 'editor', price: 'small', reasoning: 'hidden', maxOutput: 64_000 },
       { id: 'c', upstream: 'famC', price: 'medium', reasoning: 'hidden', maxOutput: 64_000 },
+      { id: 'd', upstream: 'famB', price: 'medium', reasoning: 'hidden', maxOutput: 64_000 },
       { id: 'pool', upstream: ['famA', 'famC'], price: 'medium', reasoning: 'hidden', maxOutput: 64_000 },
     ])
 
@@ -149,36 +151,7 @@ const NOT_FOUND = (id: string): object => ({
   },
 })
 
-t.test('references to items of a translated reply resolve at any family for an hour', async t => {
-  const key = await g.key('famC')
-  const { items, references } = await begun(key, 'a')
-  for (const model of Object.keys(PROVIDERS)) {
-    const { status } = await ask(key, model, ['x', ...references, 'more'].map(each => (typeof each === 'string' ? { role: 'user', content: each } : each))) // prettier-ignore
-    t.equal(status, 200, model)
-    t.match(upstream.last.body, 'sunny')
-    t.notMatch(upstream.last.body, 'tollgate')
-  }
-  const id = items.find(({ type }) => type === 'message').id
-  now.ms += 3_599_000
-  t.equal(
-    (
-      await ask(key, 'a', [
-        { type: 'item_reference', id },
-        { role: 'user', content: 'x' },
-      ])
-    ).status,
-    200,
-  )
-  now.ms += 2000
-  const input = [
-    { type: 'item_reference', id },
-    { role: 'user', content: 'x' },
-  ]
-  for (const model of ['a', 'c']) t.match(await ask(key, model, input), NOT_FOUND(id), `afterwards, at ${model}`)
-  t.equal((await g.settled(key)).length, 5, 'a request whose item is not found is none')
-})
-
-t.test('nobody else can refer to the items, and none is kept if the client stores nothing', async t => {
+t.test('a reference to an item of another key, or of a reply that stores nothing, gets a 404', async t => {
   const [key, other] = [await g.key('famC'), await g.key('famC')]
   const { items } = await begun(key, 'a')
   const id = items.at(-1).id
@@ -192,7 +165,7 @@ t.test('nobody else can refer to the items, and none is kept if the client store
   t.match(await ask(key, 'b', [{ type: 'item_reference', id: forgotten }, { role: 'user', content: 'x' }]), NOT_FOUND(forgotten)) // prettier-ignore
 })
 
-t.test('the store holds the items encrypted, and they end with the secret', async t => {
+t.test('the store holds the items encrypted, and another secret cannot read them', async t => {
   const key = await g.key('famC')
   const { items } = await begun(key, 'a')
   const { keys, redis } = g.gateway.ledger.scripts
@@ -264,6 +237,86 @@ t.test('a conversation that moves between upstreams of two formats in a pool goe
   g.gateway.pool.reset()
 })
 
+t.test(
+  'a reference to what another key has stored never reaches a provider, whichever upstream of a pool answers',
+  async t => {
+    const key = await g.key('famC')
+    const before = upstream.requests.length
+    upstream.script = (received, res) =>
+      received.path === '/v1/messages' ? void res.writeHead(529).end('{}') : json(res, says(received))
+    const said = [{ role: 'assistant', content: 'ok' }, { role: 'user', content: 'repeat it' }] // prettier-ignore
+    const theirs = [
+      { type: 'item_reference', id: 'msg_victim' },
+      { role: 'user', content: [{ type: 'input_file', file_id: 'file-victim' }] },
+    ]
+    for (const each of theirs) t.match(String((await ask(key, 'pool', [each, ...said])).status), /^40[04]$/)
+    t.equal(upstream.requests.length, before)
+  },
+)
+
+t.test('however often a request refers to an item, the provider gets it once', async t => {
+  const key = await g.key('famC')
+  const { items } = await begun(key, 'a')
+  const { id } = items.at(-1)
+  for (const model of Object.keys(PROVIDERS)) {
+    const many = Array.from({ length: 50 }, () => ({ type: 'item_reference', id }))
+    t.equal(
+      (await ask(key, model, [{ role: 'user', content: 'x' }, ...many, { role: 'user', content: 'y' }])).status,
+      200,
+    )
+    t.equal(upstream.last.body.split('sunny').length, 2, model)
+  }
+})
+
+t.test('a policy by which requests store nothing keeps references working', async t => {
+  const strict = await startGateway(t, {
+    upstream: upstream.url,
+    edit: file => families(file).set('keyTypes.famC.policy', { store: 'drop' }),
+  })
+  const key = await strict.key('famC')
+  const first = await strict.call('/v1/responses', { key, body: { model: 'a', input: 'x' } })
+  const input = [
+    { type: 'item_reference', id: first.json.output.at(-1).id },
+    { role: 'user', content: 'y' },
+  ]
+  t.equal((await strict.call('/v1/responses', { key, body: { model: 'a', input } })).status, 200)
+})
+
+t.test('an item of one upstream is carried to another one of the same format', async t => {
+  const key = await g.key('famC')
+  const { references } = await begun(key, 'c')
+  t.equal((await ask(key, 'c', [...references, { role: 'user', content: 'x' }])).status, 200)
+  t.match(upstream.last.body, 'item_reference', 'its own provider has it')
+  t.equal((await ask(key, 'd', [...references, { role: 'user', content: 'x' }])).status, 200)
+  t.match(upstream.last.body, 'sunny')
+  t.notMatch(upstream.last.body, 'item_reference')
+})
+
+t.test(
+  'signatures that a client has made up are refused or left out, and nothing fails within the gateway',
+  async t => {
+    const key = await g.key('famC')
+    const deep = `${'['.repeat(20_000)}${']'.repeat(20_000)}`
+    const forged = (by: string, json: string): string =>
+      `tollgate.${by}.${Buffer.from(`{"text":"","data":${json}}`).toString('base64url')}`
+    const data = [
+      forged('chat-completions', `{"details":${deep}}`),
+      forged('chat-completions', '{"details":[{"file":{"file_id":"file-victim"}}]}'),
+      forged('messages', `{"signature":"x","redacted":${deep}}`),
+      forged('messages', '{"signature":"x","redacted":{"type":"file","file_id":"file-victim"}}'),
+      'tollgate.compaction.!!!!',
+      'tollgate.compaction.',
+    ]
+    for (const encrypted_content of data)
+      for (const type of ['reasoning', 'compaction'])
+        for (const model of Object.keys(PROVIDERS)) {
+          const { status } = await ask(key, model, [{ role: 'user', content: 'x' }, { type, summary: [], encrypted_content }, { role: 'assistant', content: 'y' }, { role: 'user', content: 'z' }]) // prettier-ignore
+          t.ok(status === 200 || status === 400, `${model}: ${status}`)
+          t.notMatch(upstream.last.body, /victim|tollgate/)
+        }
+  },
+)
+
 t.test('reasoning of a responses model is not sent to a model that speaks messages', async t => {
   const key = await g.key('famC')
   const body = (model: string, messages: object[]): object => ({ model, max_tokens: 2000, messages, thinking: { type: 'adaptive' } }) // prettier-ignore
@@ -323,4 +376,35 @@ t.test('arguments that a provider sends as an object reach clients of every form
     const { json: reply } = await g.call('/v1/messages', { key, body: { ...body, model } })
     t.strictSame(reply.content.at(-1).input, { city: 'Oslo' }, model)
   }
+})
+
+t.test('references to items of a translated reply resolve at any family for an hour', async t => {
+  const key = await g.key('famC')
+  const { items, references } = await begun(key, 'a')
+  for (const model of Object.keys(PROVIDERS)) {
+    const { status } = await ask(key, model, ['x', ...references, 'more'].map(each => (typeof each === 'string' ? { role: 'user', content: each } : each))) // prettier-ignore
+    t.equal(status, 200, model)
+    t.match(upstream.last.body, 'sunny')
+    t.notMatch(upstream.last.body, 'tollgate')
+  }
+  const id = items.find(({ type }) => type === 'message').id
+  // What has ended is recorded before an hour passes.
+  await g.settled(key)
+  now.ms += 3_599_000
+  t.equal(
+    (
+      await ask(key, 'a', [
+        { type: 'item_reference', id },
+        { role: 'user', content: 'x' },
+      ])
+    ).status,
+    200,
+  )
+  now.ms += 2000
+  const input = [
+    { type: 'item_reference', id },
+    { role: 'user', content: 'x' },
+  ]
+  for (const model of ['a', 'c']) t.match(await ask(key, model, input), NOT_FOUND(id), `afterwards, at ${model}`)
+  t.equal((await g.settled(key)).length, 5, 'a request whose item is not found is none')
 })

@@ -15,25 +15,32 @@ import {
   refused,
   shapeOf,
   textAt,
-  unknownPart,
   untranslatable,
 } from '../translate/decoding.ts'
 import { inputText, wrappedInput } from '../translate/calls.ts'
 import type { DroppedFields } from '../translate/dropped-fields.ts'
-import { sourceOf } from '../translate/media.ts'
 import type { AnswerFormat, Call, Item, Part, Request, Tool, ToolChoice } from '../translate/neutral.ts'
 import { restoreId } from '../translate/passthrough.ts'
 import { pairToolResults } from '../translate/tool-pairs.ts'
 import type { Json } from '../terms.ts'
 import { object, positive, text, words } from '../json.ts'
-import { allowed, checkChoice, distinct, freeformTool, functionTool, providerTools } from '../translate/tools.ts'
-import { reasoningsOf } from './reasoning.ts'
+import {
+  allowed,
+  checkChoice,
+  distinct,
+  freeformTool,
+  functionTool,
+  providerTools,
+  skipTool,
+} from '../translate/tools.ts'
+import { decodePart } from './parts.ts'
+import { reasoningsOf, thinkingOf } from './reasoning.ts'
 
 /** The members that are translated, as far as the other format has a counterpart. */
 export const CARRIES = words(`
   model messages stream stream_options max_tokens max_completion_tokens n tools tool_choice parallel_tool_calls functions function_call
   reasoning_effort response_format service_tier prompt_cache_key safety_identifier user metadata stop verbosity temperature top_p modalities
-  cache_control
+  cache_control reasoning thinking enable_thinking
 `)
 
 /** The members that only a provider of this format can handle, with the reason why they are refused. */
@@ -60,7 +67,6 @@ export function decodeRequest(body: Json, dropped: DroppedFields): Request {
   )
   const choice = decodeChoice(body['tool_choice'] ?? body['function_call'], tools)
   checkChoice(choice.choice, choice.tools)
-  const effort = text(body['reasoning_effort'])
   return present({
     model: text(body['model']) ?? '',
     stream: body['stream'] === true,
@@ -77,12 +83,12 @@ export function decodeRequest(body: Json, dropped: DroppedFields): Request {
         : arrayAt(body['stop'], 'stop').map((stop, at) => textAt(stop, `stop[${at}]`)),
     temperature: number(body['temperature']),
     topP: number(body['top_p']),
-    thinking: effort === undefined ? undefined : { on: effort !== 'none', effort, shown: true },
+    thinking: thinkingOf(body, dropped),
     answerFormat: decodeShape(body['response_format']),
     verbosity: text(body['verbosity']),
     user: text(body['safety_identifier']) ?? text(body['user']),
     cacheKey: text(body['prompt_cache_key']),
-    cache: cacheMark(body),
+    cache: cacheMark(body, dropped),
     serviceTier: text(body['service_tier']),
     metadata: object(body['metadata']),
   })
@@ -139,10 +145,13 @@ function resultOf(message: Json, at: string, where: Place): { parts: Part[]; fai
 
 /** The parts of a message. A mark of the message for the cache is one of its last part. */
 function contentOf(message: Json, at: string, where: Place): Part[] {
-  return marked(partsOf(message['content'], `${at}.content`, where, decodePart), cacheMark(message))
+  return marked(partsOf(message['content'], `${at}.content`, where, decodePart), cacheMark(message, where.dropped))
 }
 
-function assistantItems(message: Json, at: string, calls: readonly Call[], where: Place): Item[] {
+function assistantItems(message: Json, at: string, made: readonly Call[], where: Place): Item[] {
+  // A mark of a message without text is one of its last call.
+  const cache = message['content'] ? undefined : cacheMark(message, where.dropped)
+  const calls = made.map((call, index) => (cache && index === made.length - 1 ? { ...call, cache } : call))
   const refusal = text(message['refusal'])
   const parts = [...contentOf(message, at, where), ...(refusal ? [{ kind: 'refusal' as const, text: refusal }] : [])]
   const items: Item[] = []
@@ -210,55 +219,6 @@ function decodeCalls(message: Json, at: string, index: number): Call[] {
   ]
 }
 
-/** The members of a part, with those that each type has. */
-const PART = new Set(words('type text refusal image_url input_audio file cache_control'))
-const INNER = {
-  image_url: new Set(words('url detail')),
-  input_audio: new Set(words('data format')),
-  file: new Set(words('file_data filename file_id')),
-} as const
-
-function decodePart(part: Json, at: string, where: Place): Part[] {
-  where.dropped.within(part, at, PART)
-  for (const [name, known] of Object.entries(INNER)) where.dropped.within(object(part[name]), `${at}.${name}`, known)
-  return marked(partsIn(part, at, where), cacheMark(part))
-}
-
-function partsIn(part: Json, at: string, where: Place): Part[] {
-  switch (part['type']) {
-    case 'text':
-      return [{ kind: 'text', text: textAt(part['text'], `${at}.text`) }]
-    case 'refusal':
-      return [{ kind: 'refusal', text: textAt(part['refusal'], `${at}.refusal`) }]
-    case 'image_url': {
-      // Some clients send the URL alone.
-      const image = object(part['image_url']) ?? { url: part['image_url'] }
-      const source = sourceOf(textAt(image['url'], `${at}.image_url.url`), `${at}.image_url.url`)
-      return [present({ kind: 'image' as const, source, detail: text(image['detail']) })]
-    }
-    case 'input_audio': {
-      const audio = objectAt(part['input_audio'], `${at}.input_audio`)
-      return [
-        {
-          kind: 'audio',
-          data: textAt(audio['data'], `${at}.input_audio.data`),
-          encoding: text(audio['format']) ?? 'wav',
-        },
-      ]
-    }
-    case 'file': {
-      const file = objectAt(part['file'], `${at}.file`)
-      if (file['file_data'] === undefined)
-        throw untranslatable(`${at}.file.file_id`, 'the file is stored at another provider; send it as file_data')
-      const data = textAt(file['file_data'], `${at}.file.file_data`)
-      const source = sourceOf(data, `${at}.file.file_data`)
-      return [present({ kind: 'file' as const, source, name: text(file['filename']) })]
-    }
-    default:
-      return unknownPart(part, at, where)
-  }
-}
-
 const TOOL = new Set(words('type function custom cache_control'))
 
 function decodeTools(value: unknown, dropped: DroppedFields): Tool[] {
@@ -267,14 +227,14 @@ function decodeTools(value: unknown, dropped: DroppedFields): Tool[] {
     const at = `tools[${index}]`
     const tool = objectAt(entry, at)
     dropped.within(tool, at, TOOL)
-    const cache = cacheMark(tool) ?? cacheMark(object(tool['function']) ?? {})
+    const cache = cacheMark(tool, dropped) ?? cacheMark(object(tool['function']) ?? {}, dropped)
     if (tool['type'] === 'function')
       return [{ ...declared(tool['function'], `${at}.function`, dropped), ...(cache && { cache }) }]
     if (tool['type'] === 'custom')
       return [
         { ...freeformTool(objectAt(tool['custom'], `${at}.custom`), `${at}.custom`, dropped), ...(cache && { cache }) },
       ]
-    skippedTools.push({ type: text(tool['type']) ?? 'unknown', param: at })
+    skipTool(tool, text(tool['type']) ?? 'unknown', at, skippedTools, dropped)
     return []
   })
   providerTools(skippedTools, tools, dropped)

@@ -18,7 +18,7 @@ import {
 import { fitName, shortened, shortId } from '../translate/passthrough.ts'
 import type { Json } from '../terms.ts'
 import { answerSchema, toolSchemas, type ToolSchema } from '../translate/schemas.ts'
-import { effortFor, FREEFORM_SCHEMA } from '../translate/tools.ts'
+import { effortFor, FREEFORM_SCHEMA, reasons } from '../translate/tools.ts'
 import { spelledReasoning } from './reasoning.ts'
 
 /** Most characters of the id of a tool call. */
@@ -33,8 +33,12 @@ export function encodeRequest(request: Request, dropped: DroppedFields, traits: 
   // Providers accept it only together with `store`.
   if (request.metadata) dropped.add('metadata')
   if (request.stops.length > STOPS_MAX) dropped.add('stop')
-  const { temperature, topP } = sampling(request, traits, dropped)
-  const items = carried(ownReasoning(request.items, 'chat-completions', dropped), refusal, dropped)
+  const { temperature, topP } = sampling(request, traits, reasons(request.thinking, traits), dropped)
+  const items = carried(
+    { ...request, items: ownReasoning(request.items, 'chat-completions', dropped) },
+    refusal,
+    dropped,
+  )
   const schemas = toolSchemas(request.tools, 'chat-completions', dropped)
   return present({
     model: request.model,

@@ -1,8 +1,10 @@
 /** Reasoning in chat messages. The format itself has no member for it, but vendors and clients use these two. */
-import type { Reasoning } from '../translate/neutral.ts'
+import { present } from '../translate/decoding.ts'
+import type { DroppedFields } from '../translate/dropped-fields.ts'
+import type { Reasoning, Thinking } from '../translate/neutral.ts'
 import { wrapSignature, unwrapSignature, type Place } from '../translate/passthrough.ts'
 import type { Json } from '../terms.ts'
-import { object, text } from '../json.ts'
+import { object, positive, text, words } from '../json.ts'
 
 /** The members with the text of the reasoning, by vendor. */
 const FIELDS = ['reasoning_content', 'reasoning'] as const
@@ -55,4 +57,28 @@ export function spelledReasoning({ text: said, signature }: Reasoning): Json {
 /** A reasoning of another format, for the client to send back. */
 export function signatureDetail(reasoning: Omit<Reasoning, 'kind'>, index: number, place: Place): Json {
   return { type: 'reasoning.encrypted', data: wrapSignature(reasoning, place), index }
+}
+
+const REASONING = new Set(words('effort enabled max_tokens exclude'))
+const THINKING = new Set(words('type budget_tokens'))
+
+/**
+ * How much to reason. Compatible vendors have members of their own for it, by which their clients turn reasoning off as
+ * well.
+ */
+export function thinkingOf(body: Json, dropped: DroppedFields): Thinking | undefined {
+  const [reasoning, thinking] = [object(body['reasoning']), object(body['thinking'])]
+  dropped.within(reasoning, 'reasoning', REASONING)
+  dropped.within(thinking, 'thinking', THINKING)
+  const effort = text(body['reasoning_effort']) ?? text(reasoning?.['effort'])
+  const isOff =
+    effort === 'none' ||
+    reasoning?.['enabled'] === false ||
+    thinking?.['type'] === 'disabled' ||
+    body['enable_thinking'] === false
+  if (isOff) return { on: false, effort: 'none', shown: true }
+  const budget = positive(reasoning?.['max_tokens']) ?? positive(thinking?.['budget_tokens'])
+  const isOn = reasoning?.['enabled'] === true || thinking?.['type'] === 'enabled' || body['enable_thinking'] === true
+  if (effort === undefined && budget === undefined && !isOn) return undefined
+  return present({ on: true, effort, budget, shown: reasoning?.['exclude'] !== true })
 }

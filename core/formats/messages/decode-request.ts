@@ -23,7 +23,7 @@ import { reasoningIn, restoreId } from '../translate/passthrough.ts'
 import { pairToolResults } from '../translate/tool-pairs.ts'
 import type { Json } from '../terms.ts'
 import { object, positive, text, words } from '../json.ts'
-import { checkChoice, distinct, functionTool, providerTools } from '../translate/tools.ts'
+import { checkChoice, distinct, functionTool, providerTools, skipTool } from '../translate/tools.ts'
 import { sessionOf } from '../conversation.ts'
 
 /**
@@ -122,6 +122,10 @@ const BLOCK = new Set(
     context encrypted_content caller toolset_name
   `),
 )
+/** The types of blocks that are translated. Others are named as a whole. */
+const TYPES = new Set(
+  words('text image document thinking redacted_thinking tool_use tool_result search_result compaction'),
+)
 const MESSAGE = new Set(words('role content id type model stop_reason stop_sequence usage'))
 const SYSTEM = new Set(words('type text cache_control citations'))
 const SOURCE = new Set(words('type url media_type data file_id content'))
@@ -144,7 +148,7 @@ function decodeMessage(value: unknown, at: string, where: Place): Item[] {
     const place = `${at}.content[${index}]`
     const block = objectAt(entry, place)
     dropped.have(block, ['cache_control', 'citations'])
-    dropped.within(block, place, BLOCK)
+    if (TYPES.has(text(block['type']) ?? '')) dropped.within(block, place, BLOCK)
     const item = decodeItem(block, place, where)
     if (item) {
       // Results belong to the turn before, so they come first wherever they stand.
@@ -165,6 +169,7 @@ function blocksOf(content: unknown, at: string): readonly unknown[] {
 
 function decodeParts(content: unknown, at: string, place: Place): Part[] {
   return partsOf(content, at, place, (block, where) => {
+    place.dropped.have(block, ['cache_control'])
     place.dropped.within(block, where, BLOCK)
     return decodePart(block, where, place)
   })
@@ -256,7 +261,7 @@ function decodeThinking(
   dropped: DroppedFields,
 ): Thinking | undefined {
   const type = text(thinking?.['type'])
-  // Others reason before all tools or before none.
+  // Other formats cannot ask for reasoning between tools.
   if (type !== undefined && !THINKING.has(type)) dropped.add(`thinking.${type}`)
   if (type === undefined && effort === undefined) return undefined
   if (type === 'disabled') return { on: false, shown: false }
@@ -272,7 +277,7 @@ function decodeTools(value: unknown, dropped: DroppedFields): Tool[] {
     dropped.have(tool, ['cache_control'])
     const type = text(tool['type']) ?? 'custom'
     if (type !== 'custom') {
-      skippedTools.push({ type, param: at })
+      skipTool(tool, type, at, skippedTools, dropped)
       return []
     }
     return [functionTool(tool, 'input_schema', at, dropped)]

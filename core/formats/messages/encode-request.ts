@@ -19,7 +19,8 @@ import type { Json } from '../terms.ts'
 import { text } from '../json.ts'
 import { objectSchema } from '../translate/root-schema.ts'
 import { answerSchema, toolSchemas, type ToolSchema } from '../translate/schemas.ts'
-import { budgetOf, effortOf, FREEFORM_SCHEMA, LEAST_EFFORT } from '../translate/tools.ts'
+import { FREEFORM_SCHEMA } from '../translate/tools.ts'
+import { encodeThinking, type EncodedTurn } from './thinking.ts'
 
 /** Encodes a request. @throws GatewayError invalid_body, naming what this format cannot carry */
 export function encodeRequest(request: Request, dropped: DroppedFields, traits: ModelTraits): Json {
@@ -40,7 +41,7 @@ export function encodeRequest(request: Request, dropped: DroppedFields, traits: 
     dropped.add('detail')
   const stops = request.stops.filter(stop => stop.trim() !== '')
   if (stops.length < request.stops.length) dropped.add('stop')
-  const items = carried(ownReasoning(request.items, 'messages', dropped), refusal, dropped)
+  const items = carried({ ...request, items: ownReasoning(request.items, 'messages', dropped) }, refusal, dropped)
   const { system, turns } = encodeTurns(items)
   const maxTokens = request.maxOutput ?? traits.output
   const thinking = encodeThinking(request, turns, maxTokens, traits)
@@ -108,7 +109,7 @@ function markPrompt(
   const blocks = [...tools, ...system, ...turns.flatMap(({ content }) => content)]
   const marks = blocks.filter(block => block['cache_control'] !== undefined)
   const most = MARKS_MAX - (request.cache ? 1 : 0)
-  // The last ones reach furthest.
+  // The last marks stay: each covers the prompt up to itself.
   for (const block of marks.slice(0, Math.max(0, marks.length - most))) {
     dropped.add('cache_control')
     delete (block as { cache_control?: unknown }).cache_control
@@ -133,7 +134,7 @@ function marked(blocks: Json[], { cache }: { readonly cache?: CacheMark }): Json
 
 /** Sampling. Temperatures above 1 do not exist here, and models accept either a temperature or top_p. */
 function encodeSampling(request: Request, thinks: boolean, traits: ModelTraits, dropped: DroppedFields): Json {
-  const { temperature, topP, topK } = sampling({ ...request, thinking: { on: thinks, shown: false } }, traits, dropped)
+  const { temperature, topP, topK } = sampling(request, traits, thinks, dropped)
   if (temperature !== undefined && temperature > 1) dropped.add('temperature')
   if (temperature !== undefined && topP !== undefined) dropped.add('top_p')
   return present({
@@ -141,11 +142,6 @@ function encodeSampling(request: Request, thinks: boolean, traits: ModelTraits, 
     top_p: temperature === undefined ? topP : undefined,
     top_k: topK,
   })
-}
-
-interface EncodedTurn {
-  readonly role: 'user' | 'assistant'
-  readonly content: Json[]
 }
 
 /** Turns that alternate and begin with the user's. Results of tools come first in theirs; empty texts are left out. */
@@ -168,7 +164,13 @@ function encodeTurns(items: readonly Item[]): { system: Json[]; turns: EncodedTu
     else if (item.kind === 'reasoning') add('assistant', [encodeReasoning(item)])
     else if (item.kind === 'call')
       add('assistant', [
-        { type: 'tool_use', id: fitId(item.id), name: fitName(item.name), input: inputObject(item.input) },
+        present({
+          type: 'tool_use',
+          id: fitId(item.id),
+          name: fitName(item.name),
+          input: inputObject(item.input),
+          cache_control: item.cache && control(item.cache),
+        }),
       ])
     else if (isSystem(item)) add('user', encodeTexts(item.parts).map(reminder))
     else if (item.role === 'assistant') add('assistant', encodeTexts(item.parts))
@@ -274,51 +276,4 @@ function encodeChoice({ toolChoice, parallelTools }: Request): unknown {
     name: toolChoice?.kind === 'tool' ? fitName(toolChoice.name) : undefined,
     disable_parallel_tool_use: parallelTools === false && kind !== 'none' ? true : undefined,
   })
-}
-
-/** How a request asks the model to reason. */
-interface AskedThinking {
-  /** Whether the model reasons, as far as the request decides it. */
-  readonly on: boolean
-  /** The member `thinking`; undefined to leave it to the model. */
-  readonly spelled?: Json
-  readonly effort?: string
-}
-
-/**
- * Returns how to ask the model to reason. Reasoning is off where providers would refuse it: if a tool is forced, if the
- * request begins the reply, and if the history calls tools without the reasoning that led to them. A model whose
- * reasoning cannot be turned off accepts all of these.
- */
-function encodeThinking(
-  { thinking, toolChoice }: Request,
-  turns: readonly EncodedTurn[],
-  maxTokens: number,
-  { thinking: how, thinkingOff = true, reasoning }: ModelTraits,
-): AskedThinking {
-  if (!thinking || reasoning === 'none') return { on: false }
-  const off: AskedThinking = thinkingOff ? { on: false, spelled: { type: 'disabled' } } : { on: true }
-  const least = how === 'adaptive' && !thinkingOff ? { effort: LEAST_EFFORT } : {}
-  if (!thinking.on) return { ...off, ...least }
-  const effort = effortOf(thinking)
-  const asked =
-    how === 'adaptive' && effort !== undefined ? { effort: effort === 'minimal' ? LEAST_EFFORT : effort } : {}
-  const forced = toolChoice?.kind === 'any' || toolChoice?.kind === 'tool'
-  if (forced || turns.at(-1)?.role === 'assistant' || unexplainedCalls(turns))
-    return thinkingOff ? off : { ...off, ...asked }
-  const display = thinking.shown ? {} : { display: 'omitted' }
-  if (how === 'adaptive') return { on: true, spelled: { type: 'adaptive', ...display }, ...asked }
-  const budget = budgetOf(thinking, maxTokens)
-  return budget === undefined ? off : { on: true, spelled: { type: 'enabled', budget_tokens: budget, ...display } }
-}
-
-/** Whether the running turn, after the user's last message, has calls but does not begin with reasoning. */
-function unexplainedCalls(turns: readonly EncodedTurn[]): boolean {
-  const asked = turns.findLastIndex(
-    ({ role, content }) => role === 'user' && content.some(block => block['type'] !== 'tool_result'),
-  )
-  const running = turns.slice(asked + 1).filter(({ role }) => role === 'assistant')
-  const [first] = running.flatMap(({ content }) => content)
-  const calls = running.some(({ content }) => content.some(block => block['type'] === 'tool_use'))
-  return calls && first?.['type'] !== 'thinking' && first?.['type'] !== 'redacted_thinking'
 }

@@ -2,14 +2,16 @@
  * Compactions that the gateway makes: one request to the key's model for a summary of the conversation, and a reply whose
  * only item holds it. Later requests carry the item to any model, as text.
  */
-import type { GatewayError } from '../../errors.ts'
+import { GatewayError } from '../../errors.ts'
+import { withElements, withMembers } from '../../lib/json/rebuild.ts'
 import type { JsonView } from '../../lib/json/view.ts'
 import type { Body } from '../body.ts'
 import type { OutgoingEvent } from '../events.ts'
 import type { Format } from '../format.ts'
-import { arrayAt, noReply } from '../translate/decoding.ts'
+import { failedResponseError } from '../openai-errors.ts'
+import { arrayAt, refused } from '../translate/decoding.ts'
 import type { DroppedFields } from '../translate/dropped-fields.ts'
-import type { Encoder, NeutralEvent, Opening, Reply, ReplyContext, Request } from '../translate/neutral.ts'
+import type { Encoder, NeutralEvent, Opening, Reply, ReplyContext, Request, Stop } from '../translate/neutral.ts'
 import { itemId, sealedSummary } from '../translate/passthrough.ts'
 import type { Json, RawUsage } from '../terms.ts'
 import { list, object, words } from '../json.ts'
@@ -35,9 +37,18 @@ export function asksForCompaction(body: Body): boolean {
   return last?.member('type')?.is(TRIGGER) === true
 }
 
-/** The request for a summary. The tools stay, so that the prompt begins as the provider has cached it. */
+/** The members that stand for a conversation that a provider has stored. */
+const STORED = ['previous_response_id', 'conversation', 'prompt'] as const
+
+/** The request for a summary. The tools stay, so that a translated prompt begins as the provider has cached it. */
 function decodeCompaction(body: Json, headers: Readonly<Record<string, unknown>>, dropped: DroppedFields): Request {
   const { input, text: shape, tools, tool_choice: _choice, ...rest } = body
+  for (const name of STORED)
+    if (body[name])
+      throw refused(
+        name,
+        `"${name}" cannot be compacted here: the gateway makes the compaction. Send the whole conversation as "input".`,
+      )
   const items = typeof input === 'string' ? [{ role: 'user', content: input }] : arrayAt(input, 'input')
   const history = items.filter(item => object(item)?.['type'] !== TRIGGER)
   const { format: _format, ...style } = object(shape) ?? {}
@@ -50,14 +61,26 @@ function decodeCompaction(body: Json, headers: Readonly<Record<string, unknown>>
     },
     headers,
     dropped,
+    true,
   )
-  return { ...request, toolChoice: { kind: 'none' } }
+  return { ...request, toolChoice: { kind: 'none' }, isPast: true }
 }
 
-/** The item with the summary. @throws GatewayError upstream_failed without one */
-function compactionItem(reply: string, summary: string): Json {
-  if (summary.trim() === '') throw noReply('a compaction without a summary')
+/** The item with the summary; undefined without a complete one. */
+function compactionItem(reply: string, summary: string, { reason }: Stop): Json | undefined {
+  if (summary.trim() === '' || !WHOLE.has(reason)) return undefined
   return { id: itemId(reply, 'cmp_', 0), type: 'compaction', encrypted_content: sealedSummary(summary) }
+}
+
+/** The ends of a reply that is complete. */
+const WHOLE: ReadonlySet<Stop['reason']> = new Set(['stop', 'sequence', 'calls'])
+
+/** The error for a reply without a complete summary. The client would lose its conversation. */
+function noSummary(): GatewayError {
+  return new GatewayError('upstream_failed', {
+    message: 'The model returned no complete summary of the conversation.',
+    retry: false,
+  })
 }
 
 /** Most characters of the user's messages that a compacted conversation repeats: the newest ones. */
@@ -81,8 +104,11 @@ function usersMessages(input: unknown, reply: string): Json[] {
 }
 
 function encodeCompaction(kind: CompactionKind) {
-  return ({ id, parts }: Reply, usage: RawUsage, context: ReplyContext): Json => {
-    const item = compactionItem(id, parts.map(part => (part.kind === 'text' ? part.text : '')).join(''))
+  return ({ id, parts, stop }: Reply, usage: RawUsage, context: ReplyContext): Json => {
+    const item = compactionItem(id, parts.map(part => (part.kind === 'text' ? part.text : '')).join(''), stop)
+    if (!item && kind === 'response')
+      return { ...responseObject(id, context), status: 'failed', error: failedResponseError(noSummary()), usage }
+    if (!item) throw noSummary()
     if (kind === 'response') return { ...responseObject(id, context), status: 'completed', output: [item], usage }
     const { id: name, created_at } = responseObject(id, context)
     const output = [...usersMessages(context.member('input'), id), item]
@@ -96,6 +122,7 @@ class CompactionEncoder implements Encoder {
   readonly #context: ReplyContext
   #id = ''
   #kind: Opening['kind'] = 'text'
+  #stop: Stop = { reason: 'stop' }
   readonly #summary: string[] = []
 
   constructor(context: ReplyContext) {
@@ -106,12 +133,14 @@ class CompactionEncoder implements Encoder {
   write(event: Exclude<NeutralEvent, { kind: 'end' }>): readonly OutgoingEvent[] {
     if (event.kind === 'start') this.#id = event.id
     if (event.kind === 'open') this.#kind = event.what.kind
+    if (event.kind === 'stop') this.#stop = event.stop
     if (event.kind === 'delta' && this.#kind === 'text') this.#summary.push(event.text)
     return event.kind === 'start' ? this.#events.write(event) : []
   }
 
   end(usage: RawUsage): readonly OutgoingEvent[] {
-    const item = compactionItem(this.#id, this.#summary.join(''))
+    const item = compactionItem(this.#id, this.#summary.join(''), this.#stop)
+    if (!item) return this.#events.fail(noSummary(), '')
     const response = { ...responseObject(this.#id, this.#context), status: 'completed', output: [item], usage }
     const number = this.#events.count
     return [
@@ -133,7 +162,9 @@ export function compactionFormat(format: Format, kind: CompactionKind): Format {
     variant: `${format.name} ${kind}`,
     codec: {
       ...format.codec,
-      decodeRequest: decodeCompaction,
+      // A compacted conversation comes in one piece.
+      decodeRequest: (body, headers, dropped) =>
+        decodeCompaction(kind === 'conversation' ? { ...body, stream: false } : body, headers, dropped),
       repeats: kind === 'conversation' ? ['input'] : format.codec.repeats,
       encodeReply: encodeCompaction(kind),
       encoder: context => new CompactionEncoder(context),
@@ -154,7 +185,9 @@ const MARGIN = 0.95
  * @returns what was left out; undefined if nothing more can be
  */
 export function shortened(body: Body, { tokens, most }: { tokens?: number; most?: number }): string | undefined {
-  const items = [...(body.view('input')?.elements() ?? [])].map(view => {
+  const input = body.view('input')
+  if (!input?.isList) return undefined
+  const items = [...input.elements()].map(view => {
     const type = view.member('type')?.text ?? 'message'
     const output = OUTPUT.test(type) ? view.member('output') : undefined
     const isLeftOut = output === undefined || output.is(LEFT_OUT)
@@ -175,10 +208,12 @@ export function shortened(body: Body, { tokens, most }: { tokens?: number; most?
     excess -= gain
   }
   if (chosen.size === 0) return undefined
-  body.changeElements('input', (bytes, index) => {
-    if (!chosen.has(index)) return bytes
-    if (!outputs) return undefined
-    return Buffer.from(JSON.stringify({ ...object(JSON.parse(bytes.toString('utf8'))), output: LEFT_OUT }))
+  const leftOut = Buffer.from(JSON.stringify(LEFT_OUT))
+  let index = 0
+  const { result } = withElements(input, item => {
+    if (!chosen.has(index++)) return item
+    return outputs ? withMembers(item, (name, value) => (name === 'output' ? leftOut : value)) : undefined
   })
+  if (Buffer.isBuffer(result)) body.setBytes('input', result)
   return outputs ? 'input[].output' : 'input[]'
 }

@@ -2,7 +2,9 @@
 import { GatewayError } from '../../errors.ts'
 import {
   arrayAt,
+  cacheMark,
   lastPast,
+  marked,
   objectAt,
   type Place,
   refused,
@@ -30,13 +32,16 @@ const PROVIDER_ITEM =
 
 /** The members of items that are translated, or that have no meaning for a model. */
 const KNOWN: Readonly<Record<string, ReadonlySet<string>>> = {
-  message: new Set(words('type id role content status')),
+  message: new Set(words('type id role content status cache_control')),
   reasoning: new Set(words('type id summary content encrypted_content status')),
   function_call: new Set(words('type id call_id name namespace arguments status')),
   custom_tool_call: new Set(words('type id call_id name namespace input status')),
-  function_call_output: new Set(words('type id call_id output status')),
-  custom_tool_call_output: new Set(words('type id call_id output status name')),
+  function_call_output: new Set(words('type id call_id output status cache_control')),
+  custom_tool_call_output: new Set(words('type id call_id output status name cache_control')),
 }
+
+/** Items that declare tools. */
+export const DECLARING: ReadonlySet<unknown> = new Set(['additional_tools', 'tool_search_output'])
 
 /** Whether the model made an item, or a tool at its provider. */
 function isModels(item: Json | undefined): boolean {
@@ -44,10 +49,14 @@ function isModels(item: Json | undefined): boolean {
   return item?.['role'] === 'assistant' || type === 'reasoning' || type?.endsWith('_call') === true
 }
 
-/** Decodes the items. @throws GatewayError invalid_body, naming what no other format can carry in the last turn */
-export function decodeItems(input: readonly unknown[], dropped: DroppedFields): Item[] {
+/**
+ * Decodes the items.
+ * @param isPast whether all items but the last one are older than the last turn
+ * @throws GatewayError invalid_body, naming what no other format can carry in the last turn
+ */
+export function decodeItems(input: readonly unknown[], isPast: boolean, dropped: DroppedFields): Item[] {
   const items = input.map((item, index) => objectAt(item, `input[${index}]`))
-  const last = lastPast(items, isModels)
+  const last = isPast ? items.length - 2 : lastPast(items, isModels)
   // An output may name the item of its call.
   const callIds = new Map(
     items.flatMap(item => (isModels(item) && text(item['call_id']) ? [[item['id'], item['call_id']]] : [])),
@@ -70,7 +79,8 @@ function decodeItem(item: Json, at: string, place: Place, callIds: ReadonlyMap<u
       if (role !== 'user' && role !== 'assistant' && role !== 'system' && role !== 'developer') {
         throw refused(`${at}.role`, `"${at}.role" must be user, assistant, system or developer.`)
       }
-      return [{ kind: 'message', role, parts: decodeParts(item['content'], `${at}.content`, place) }]
+      const parts = decodeParts(item['content'], `${at}.content`, place)
+      return [{ kind: 'message', role, parts: marked(parts, cacheMark(item, dropped)) }]
     }
     case 'reasoning': {
       const said = [...arrayAt(item['summary'], `${at}.summary`), ...arrayAt(item['content'], `${at}.content`)]
@@ -87,7 +97,8 @@ function decodeItem(item: Json, at: string, place: Place, callIds: ReadonlyMap<u
     case 'function_call_output':
     case 'custom_tool_call_output': {
       const id = restoreId(textAt(item['call_id'], `${at}.call_id`))
-      return [{ kind: 'result', id, parts: decodeParts(item['output'], `${at}.output`, place), failed: false }]
+      const parts = decodeParts(item['output'], `${at}.output`, place)
+      return [{ kind: 'result', id, parts: marked(parts, cacheMark(item, dropped)), failed: false }]
     }
     case 'item_reference':
       throw untranslatable(at, STORED)
@@ -99,7 +110,7 @@ function decodeItem(item: Json, at: string, place: Place, callIds: ReadonlyMap<u
       return [{ kind: 'message', role: 'user', parts: [{ kind: 'text', text: summaryText(summary) }] }]
     }
     case 'compaction_trigger':
-      throw refused(`${at}.type`, `"${at}" must be the last item.`)
+      throw untranslatable(at, 'it asks for a compaction, and is not the last item of "input"')
     default:
       return otherItem(item, type, at, place, callIds)
   }
@@ -116,7 +127,7 @@ const OUTPUT = '_call_output'
 function otherItem(item: Json, type: string, at: string, place: Place, callIds: ReadonlyMap<unknown, unknown>): Item[] {
   const { dropped } = place
   if (PROVIDER_ITEM.test(type)) {
-    if (type !== 'additional_tools') dropped.add(type)
+    if (!DECLARING.has(type)) dropped.add(type)
     return []
   }
   const { type: _type, id, call_id, status, output, ...rest } = item

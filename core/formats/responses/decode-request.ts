@@ -1,18 +1,27 @@
 /** Decodes requests in the responses format into the neutral model. */
-import { arrayAt, boolean, number, present, refuseAll, refusePrewarming, shapeOf } from '../translate/decoding.ts'
+import {
+  arrayAt,
+  boolean,
+  cacheMark,
+  number,
+  present,
+  refuseAll,
+  refusePrewarming,
+  shapeOf,
+} from '../translate/decoding.ts'
 import type { DroppedFields } from '../translate/dropped-fields.ts'
 import type { Request, Thinking, Tool, ToolChoice } from '../translate/neutral.ts'
 import { pairToolResults } from '../translate/tool-pairs.ts'
 import { allowed, checkChoice, distinct } from '../translate/tools.ts'
 import type { Json } from '../terms.ts'
 import { object, positive, text, words } from '../json.ts'
-import { decodeItems, STORED } from './decode-items.ts'
+import { DECLARING, decodeItems, STORED } from './decode-items.ts'
 import { decodeTools, flatName } from './tools.ts'
 
 /** The members that are translated, as far as the other format has a counterpart. */
 export const CARRIES = words(`
   model input instructions stream stream_options max_output_tokens tools tool_choice parallel_tool_calls reasoning include store text truncation
-  service_tier metadata user safety_identifier prompt_cache_key temperature top_p client_metadata
+  service_tier metadata user safety_identifier prompt_cache_key temperature top_p client_metadata cache_control
 `)
 
 /** The members that only a provider of this format can handle, with the reason why they are refused. */
@@ -23,15 +32,22 @@ export const REFUSES = {
   background: 'replies are not stored here',
 }
 
-/** The items that declare tools. */
-const DECLARE = new Set(['additional_tools', 'tool_search_output'])
-/** The members of members that are translated. How much is told of reasoning has no measure in other formats. */
+/** The members of members that are translated. Other formats cannot ask for a longer or shorter summary of reasoning. */
 const REASONING = new Set(words('effort summary generate_summary'))
 const TEXT = new Set(words('format verbosity'))
 const SHAPE = new Set(words('type name schema strict description'))
 
-/** Decodes a request. @throws GatewayError invalid_body, naming what no other format can carry */
-export function decodeRequest(body: Json, headers: Readonly<Record<string, unknown>>, dropped: DroppedFields): Request {
+/**
+ * Decodes a request.
+ * @param isPast whether all items but the last one are older than the last turn
+ * @throws GatewayError invalid_body, naming what no other format can carry
+ */
+export function decodeRequest(
+  body: Json,
+  headers: Readonly<Record<string, unknown>>,
+  dropped: DroppedFields,
+  isPast = false,
+): Request {
   refuseAll(body, REFUSES)
   refusePrewarming(body)
   dropped.beyond(body, [...CARRIES, ...Object.keys(REFUSES)])
@@ -44,12 +60,12 @@ export function decodeRequest(body: Json, headers: Readonly<Record<string, unkno
   const input =
     typeof body['input'] === 'string' ? [{ role: 'user', content: body['input'] }] : arrayAt(body['input'], 'input')
   const added = input.flatMap((item, at) =>
-    DECLARE.has(text(object(item)?.['type']) ?? '') ? arrayAt(object(item)?.['tools'], `input[${at}].tools`) : [],
+    DECLARING.has(object(item)?.['type']) ? arrayAt(object(item)?.['tools'], `input[${at}].tools`) : [],
   )
   const all = distinct(decodeTools([...arrayAt(body['tools'], 'tools'), ...added], dropped), dropped)
   const { choice, tools } = decodeChoice(body['tool_choice'], all)
   checkChoice(choice, tools)
-  const items = decodeItems(input, dropped)
+  const items = decodeItems(input, isPast, dropped)
   const instructions = text(body['instructions'])
   const system = instructions
     ? [{ kind: 'message' as const, role: 'system' as const, parts: [{ kind: 'text' as const, text: instructions }] }]
@@ -74,6 +90,7 @@ export function decodeRequest(body: Json, headers: Readonly<Record<string, unkno
     verbosity: text(format?.['verbosity']),
     user: text(body['safety_identifier']) ?? text(body['user']),
     cacheKey: text(body['prompt_cache_key']) ?? text(headers['session-id']),
+    cache: cacheMark(body, dropped),
     serviceTier: text(body['service_tier']),
     metadata: object(body['metadata']),
   })

@@ -18,7 +18,7 @@ import { fitName, shortened, shortId } from '../translate/passthrough.ts'
 import type { Json } from '../terms.ts'
 import { text } from '../json.ts'
 import { answerSchema, toolSchemas, type ToolSchema } from '../translate/schemas.ts'
-import { effortFor, FREEFORM_SCHEMA } from '../translate/tools.ts'
+import { effortFor, FREEFORM_SCHEMA, reasons } from '../translate/tools.ts'
 
 /** The least output limit that providers accept, in tokens. */
 export const LEAST_OUTPUT = 16
@@ -28,8 +28,9 @@ export function encodeRequest(request: Request, dropped: DroppedFields, traits: 
   if (request.topK !== undefined) dropped.add('top_k')
   if (request.stops.length > 0) dropped.add('stop')
   dropMarks(request.items, [request, ...request.tools], dropped)
-  const { temperature, topP } = sampling(request, traits, dropped)
-  const items = carried(ownReasoning(request.items, 'responses', dropped), refusal, dropped)
+  const isReasoning = reasons(request.thinking, traits)
+  const { temperature, topP } = sampling(request, traits, isReasoning, dropped)
+  const items = carried({ ...request, items: ownReasoning(request.items, 'responses', dropped) }, refusal, dropped)
   // If there are only system messages, they become the input.
   const split = Math.max(
     0,
@@ -42,8 +43,7 @@ export function encodeRequest(request: Request, dropped: DroppedFields, traits: 
   const format = request.answerFormat && encodeShape(request.answerFormat, dropped)
   const said = { ...(format && { format }), ...(request.verbosity !== undefined && { verbosity: request.verbosity }) }
   const effort = effortFor(thinking, traits, dropped)
-  const reasons = thinking?.on === true && traits.reasoning !== 'none'
-  const summary = reasons && thinking.shown
+  const summary = isReasoning && thinking?.shown === true
   const tools = request.tools.length > 0
   const schemas = toolSchemas(request.tools, 'responses', dropped)
   const { maxOutput, maxOutputMember } = request
@@ -55,7 +55,7 @@ export function encodeRequest(request: Request, dropped: DroppedFields, traits: 
     stream: request.stream || undefined,
     // Stored replies would be accessible to all customers of the upstream account.
     store: false,
-    include: reasons ? ['reasoning.encrypted_content'] : undefined,
+    include: isReasoning ? ['reasoning.encrypted_content'] : undefined,
     max_output_tokens: maxOutput && Math.max(maxOutput, LEAST_OUTPUT),
     tools: tools ? request.tools.map((tool, index) => encodeTool(tool, schemas[index])) : undefined,
     tool_choice: tools ? encodeChoice(request.toolChoice) : undefined,

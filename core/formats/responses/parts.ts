@@ -21,14 +21,17 @@ const PART = new Set(
   `),
 )
 
+const TYPES = new Set(words('input_text output_text text refusal input_image computer_screenshot input_file'))
+
 /** Decodes parts. @throws GatewayError invalid_body */
 export function decodeParts(content: unknown, at: string, place: Place): Part[] {
   return partsOf(content, at, place, decodePart)
 }
 
 function decodePart(part: Json, at: string, place: Place): Part[] {
-  place.dropped.within(part, at, PART)
-  return marked(partsIn(part, at, place), cacheMark(part))
+  // A part of an unknown type is named as a whole.
+  if (TYPES.has(text(part['type']) ?? '')) place.dropped.within(part, at, PART)
+  return marked(partsIn(part, at, place), cacheMark(part, place.dropped))
 }
 
 function partsIn(part: Json, at: string, place: Place): Part[] {

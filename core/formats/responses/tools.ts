@@ -1,10 +1,9 @@
 /** Tools in the responses format, the only one with namespaces. */
 import { arrayAt, cacheMark, objectAt, textAt } from '../translate/decoding.ts'
 import type { DroppedFields } from '../translate/dropped-fields.ts'
-import type { Tool } from '../translate/neutral.ts'
-import type { Json } from '../terms.ts'
+import type { CacheMark, Tool } from '../translate/neutral.ts'
 import { text } from '../json.ts'
-import { freeformTool, functionTool, providerTools } from '../translate/tools.ts'
+import { freeformTool, functionTool, providerTools, skipTool } from '../translate/tools.ts'
 
 /** The name of a tool in formats without namespaces. */
 export function flatName(space: string | undefined, name: string): string {
@@ -39,9 +38,9 @@ function decodeTool(
   const type = text(tool['type']) ?? ''
   switch (type) {
     case 'function':
-      return [placed(functionTool(tool, 'parameters', at, dropped), tool, space)]
+      return [placed(functionTool(tool, 'parameters', at, dropped), cacheMark(tool, dropped), space)]
     case 'custom':
-      return [placed(freeformTool(tool, at, dropped), tool, space)]
+      return [placed(freeformTool(tool, at, dropped), cacheMark(tool, dropped), space)]
     case 'namespace': {
       const name = textAt(tool['name'], `${at}.name`)
       // The description of a namespace has no counterpart.
@@ -51,13 +50,12 @@ function decodeTool(
       )
     }
     default:
-      skippedTools.push({ type, param: at })
+      skipTool(tool, type, at, skippedTools, dropped)
       return []
   }
 }
 
-function placed(tool: Tool, json: Json, space: string | undefined): Tool {
-  const cache = cacheMark(json)
+function placed(tool: Tool, cache: CacheMark | undefined, space: string | undefined): Tool {
   const whole = cache ? { ...tool, cache } : tool
   return space === undefined ? whole : { ...whole, name: flatName(space, tool.name), home: { space, name: tool.name } }
 }

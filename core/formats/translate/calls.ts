@@ -3,9 +3,9 @@ import { parseExact } from './decoding.ts'
 import type { Json } from '../terms.ts'
 import { object, text } from '../json.ts'
 
-/** The input of a call as JSON text. Some providers and clients send the object itself. */
+/** The input of a call as JSON text. Some providers and clients send the value itself. */
 export function inputText(input: unknown): string {
-  return text(input) ?? (object(input) ? JSON.stringify(input) : '')
+  return text(input) ?? (input === undefined || input === null ? '' : JSON.stringify(input))
 }
 
 /**

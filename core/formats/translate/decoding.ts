@@ -38,7 +38,8 @@ export interface Place {
  * @param isModels whether the model made a step
  */
 export function lastPast<S>(steps: readonly S[], isModels: (step: S) => boolean): number {
-  return steps.slice(0, -1).findLastIndex(isModels)
+  const begun = steps.length - 1 - steps.findLastIndex(step => !isModels(step))
+  return steps.slice(0, steps.length - begun).findLastIndex(isModels)
 }
 
 /**
@@ -97,10 +98,13 @@ export function textWithin(json: Json): string {
 }
 
 /** The mark of a part, a message or a tool for the prompt cache. */
-export function cacheMark(json: Json): CacheMark | undefined {
-  const control = object(json['cache_control'])
-  if (control?.['type'] !== 'ephemeral') return undefined
-  return control['ttl'] === '1h' ? '1h' : '5m'
+export function cacheMark(json: Json, dropped: DroppedFields): CacheMark | undefined {
+  const value = json['cache_control']
+  if (value === undefined || value === null) return undefined
+  const { type, ttl = '5m' } = object(value) ?? {}
+  if (type === 'ephemeral' && (ttl === '5m' || ttl === '1h')) return ttl
+  dropped.add('cache_control')
+  return undefined
 }
 
 /** The parts with a mark at the last of them. */
@@ -219,17 +223,6 @@ export function parseExact(json: string): unknown {
   })
 }
 
-/** The texts of parts that may only be text. @throws GatewayError invalid_body for media */
-export function textOnly(parts: readonly Part[], who: string): string[] {
-  return parts.map(part => {
-    if ('text' in part) return part.text
-    throw refused(
-      'messages',
-      `A message of the ${who} cannot contain media (${part.kind}) in the upstream's format. Only users can send them.`,
-    )
-  })
-}
-
 /**
  * Only the reasoning signed by this format. Signatures of other formats prove nothing to its provider, and reasoning
  * without one is dropped.
@@ -252,13 +245,14 @@ export function resultParts(parts: readonly Part[], failed: boolean): readonly P
     : [{ kind: 'text', text: 'Error' }, ...parts]
 }
 
-/** The sampling of a request, unless it reasons, or the model refuses sampling. Models that reason refuse it. */
+/** The sampling of a request, unless the model refuses it, or reasons: models that reason refuse it. */
 export function sampling(
-  { temperature, topP, topK, thinking }: Pick<Request, 'temperature' | 'topP' | 'topK' | 'thinking'>,
+  { temperature, topP, topK }: Pick<Request, 'temperature' | 'topP' | 'topK'>,
   { sampling: accepts = true }: Pick<ModelTraits, 'sampling'>,
+  reasons: boolean,
   dropped: DroppedFields,
 ): Pick<Request, 'temperature' | 'topP' | 'topK'> {
-  if (accepts && thinking?.on !== true) return present({ temperature, topP, topK })
+  if (accepts && !reasons) return present({ temperature, topP, topK })
   if (temperature !== undefined) dropped.add('temperature')
   if (topP !== undefined) dropped.add('top_p')
   if (topK !== undefined) dropped.add('top_k')

@@ -9,7 +9,7 @@ export class DroppedFields {
 
   /** @param names what is dropped already */
   constructor(names: Iterable<string> = []) {
-    for (const name of names) this.#names.add(name)
+    for (const name of names) this.add(name)
   }
 
   /** All names, unchanged. */
@@ -18,7 +18,7 @@ export class DroppedFields {
   }
 
   add(name: string): void {
-    this.#names.add(name)
+    if (this.#names.size < KEPT_MAX) this.#names.add(name)
   }
 
   /** Adds the names that the body has. */
@@ -49,6 +49,8 @@ export class DroppedFields {
 }
 
 const NAMED_MAX = 20
+/** Most names that are kept. */
+const KEPT_MAX = 1000
 /** Most characters of a name. */
 const NAME_MAX = 64
 

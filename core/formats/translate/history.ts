@@ -2,15 +2,15 @@
 import type { GatewayError } from '../../errors.ts'
 import { lastPast, refused } from './decoding.ts'
 import type { DroppedFields } from './dropped-fields.ts'
-import type { Item, Part, Spoken } from './neutral.ts'
+import type { Item, Part, Request, Spoken } from './neutral.ts'
 
 /** Who says a part: a message's role, or a tool. */
 export type Speaker = Extract<Spoken, { kind: 'message' }>['role'] | 'tool'
 
-/** The error for a part of somebody's that a format cannot carry; undefined if it can. */
+/** The error if a format cannot carry this part from this speaker; undefined if it can. */
 export type Refusal = (part: Part, speaker: Speaker) => GatewayError | undefined
 
-/** The error for media of somebody else, in formats that allow them to users alone. */
+/** The error for media from a speaker who is neither the user nor a tool. */
 export function onlyUsers({ kind }: Part, speaker: Speaker): GatewayError | undefined {
   if (speaker === 'user' || speaker === 'tool') return undefined
   const message = `A message of the ${speaker} cannot contain media (${kind}) in the upstream's format. Only users can send them.`
@@ -21,10 +21,16 @@ export function onlyUsers({ kind }: Part, speaker: Speaker): GatewayError | unde
  * The conversation without the parts that a format cannot carry. They are dropped, unless they are in the last turn.
  * @throws GatewayError invalid_body for a part of the last turn
  */
-export function carried(items: readonly Item[], refusal: Refusal, dropped: DroppedFields): Item[] {
-  const last = lastPast(items, item =>
-    item.kind === 'message' ? item.role === 'assistant' : item.kind === 'call' || item.kind === 'reasoning',
-  )
+export function carried(
+  { items, isPast = false }: Pick<Request, 'items' | 'isPast'>,
+  refusal: Refusal,
+  dropped: DroppedFields,
+): Item[] {
+  const last = isPast
+    ? items.length - 2
+    : lastPast(items, item =>
+        item.kind === 'message' ? item.role === 'assistant' : item.kind === 'call' || item.kind === 'reasoning',
+      )
   return items.map((item, index) => {
     if (!('parts' in item)) return item
     const speaker = item.kind === 'message' ? item.role : 'tool'
@@ -39,12 +45,19 @@ export function carried(items: readonly Item[], refusal: Refusal, dropped: Dropp
   })
 }
 
+/** What may be marked for the prompt cache. */
+interface Markable {
+  readonly cache?: unknown
+}
+
+const isMarked = ({ cache }: Markable): boolean => cache !== undefined
+
+function markables(item: Item): readonly Markable[] {
+  if ('parts' in item) return item.parts
+  return item.kind === 'call' ? [item] : []
+}
+
 /** Notes marks for the prompt cache, for formats without them. */
-export function dropMarks(
-  items: readonly Item[],
-  others: readonly { readonly cache?: unknown }[],
-  dropped: DroppedFields,
-): void {
-  const marks = [...others, ...items.flatMap(item => ('parts' in item ? item.parts : []))]
-  if (marks.some(({ cache }) => cache !== undefined)) dropped.add('cache_control')
+export function dropMarks(items: readonly Item[], others: readonly Markable[], dropped: DroppedFields): void {
+  if (others.some(isMarked) || items.some(item => markables(item).some(isMarked))) dropped.add('cache_control')
 }

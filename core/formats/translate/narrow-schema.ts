@@ -71,14 +71,14 @@ export class Narrowing {
       if (value !== undefined && values.every(isPrimitive)) result[name] = take(name)
     }
     if (result['enum'] !== undefined || result['const'] !== undefined) return void take('type')
-    const branches = ['anyOf', 'oneOf', 'allOf'].find(name => Array.isArray(schema[name]))
+    const branches = ['anyOf', 'oneOf', 'allOf'].find(name => standAlone(schema, name))
     if (branches !== undefined) {
       const name = branches === 'allOf' ? 'allOf' : 'anyOf'
       if (name === 'allOf' && list(schema[branches]).some(each => object(each)?.['$ref'] !== undefined))
         this.impossible ??= 'its schema combines references'
       result[name] = list(take(branches)).map(each => this.#inner(each, below(at, branches)))
       if (name === 'anyOf') this.unions++
-      // Each branch says its own.
+      // The branches have types of their own.
       return void take('type')
     }
     let type = take('type') ?? typeOf(schema)
@@ -99,23 +99,23 @@ export class Narrowing {
       }
     }
     result['type'] = Array.isArray(type) && type.length === 1 ? type[0] : type
-    if (isTypeOf(result, 'object')) this.#object(result, take, at)
+    if (isTypeOf(result, 'object')) this.#object(schema, result, take, at)
     if (isTypeOf(result, 'array')) this.#list(schema, result, take, at)
     if (isTypeOf(result, 'string') && FORMATS.has(schema['format'])) result['format'] = take('format')
   }
 
-  #object(result: Record<string, unknown>, take: (name: string) => unknown, at: string): void {
+  #object(schema: Json, result: Record<string, unknown>, take: (name: string) => unknown, at: string): void {
+    const isOpen = (schema['additionalProperties'] ?? false) !== false
     const properties = object(take('properties')) ?? {}
     const names = Object.keys(properties)
     const required = list(take('required')).filter(name => typeof name === 'string' && Object.hasOwn(properties, name))
     this.optional += names.length - new Set(required).size
     result['properties'] = this.#each(properties, below(at, 'properties'))
     if (required.length > 0) result['required'] = required
-    const more = take('additionalProperties')
     result['additionalProperties'] = false
-    if (more === undefined || more === false) return
-    this.closed = true
-    this.losses.push(below(at, 'additionalProperties'))
+    // A map is told to the model.
+    if (isOpen) this.closed = true
+    else take('additionalProperties')
   }
 
   #list(schema: Json, result: Record<string, unknown>, take: (name: string) => unknown, at: string): void {
@@ -150,6 +150,22 @@ export class Narrowing {
 function isPrimitive(value: unknown): boolean {
   return value === null || typeof value !== 'object' || isBigNumber(value)
 }
+
+/**
+ * Whether the branches of a schema say all that it says. Branches that only restrict an object or a text beside them
+ * cannot be enforced.
+ */
+function standAlone(schema: Json, name: string): boolean {
+  if (!Array.isArray(schema[name]) || schema['properties'] !== undefined) return false
+  return schema['type'] === undefined || list(schema[name]).every(isWhole)
+}
+
+function isWhole(branch: unknown): boolean {
+  return SAYING.some(name => object(branch)?.[name] !== undefined)
+}
+
+/** Keywords by which a schema says what it describes. */
+const SAYING = words('type properties items enum const $ref anyOf oneOf allOf')
 
 /** The type of a schema that does not state it. */
 function typeOf(schema: Json): string | undefined {

@@ -14,7 +14,7 @@ export type Source =
   /** `data` is base64. */
   | { readonly from: 'data'; readonly mediaType: string; readonly data: string }
 
-/** The provider is to cache the prompt up to here, for at least this time. */
+/** How long the provider keeps the prompt up to a mark. */
 export type CacheMark = '5m' | '1h'
 
 /** A part of a message. */
@@ -48,6 +48,7 @@ export interface Reasoning {
 
 /** A call of a tool. `input` is JSON text: `{"input": "…"}` for a freeform tool. */
 export interface Call {
+  readonly cache?: CacheMark
   readonly kind: 'call'
   readonly id: string
   readonly name: string
@@ -114,6 +115,8 @@ export interface Request {
   /** Whether a stream ends with its usage, in formats where the client has to ask for it. */
   readonly usageAsked: boolean
   readonly items: readonly Item[]
+  /** Whether all items but the last one are older than the last turn. */
+  readonly isPast?: boolean
   readonly tools: readonly Tool[]
   readonly toolChoice?: ToolChoice
   readonly parallelTools?: boolean

@@ -8,9 +8,10 @@ import { FORMAT_NAMES, type FormatName, type Json } from '../terms.ts'
 import type { Reasoning, Reply, Tool } from './neutral.ts'
 import { indexOf, object, text } from '../json.ts'
 
-const SEALED = 'tollgate.'
+/** The beginning of signatures and summaries that the gateway made. */
+export const SEALED = 'tollgate.'
 
-/** What names a summary, where signatures name a format. */
+/** The beginning of a sealed summary. A sealed signature has the name of a format in its place. */
 const SUMMARY = `${SEALED}compaction.`
 
 /** A summary of a conversation as a string that clients send back. */
@@ -21,7 +22,7 @@ export function sealedSummary(summary: string): string {
 /** The summary in a string that `sealedSummary` made; undefined for any other value. */
 export function summaryIn(value: unknown): string | undefined {
   if (typeof value !== 'string' || !value.startsWith(SUMMARY)) return undefined
-  return Buffer.from(value.slice(SUMMARY.length), 'base64url').toString('utf8')
+  return Buffer.from(value.slice(SUMMARY.length), 'base64url').toString('utf8') || undefined
 }
 
 /** A summary as a message of the user, for a model that has not seen what it summarises. */
@@ -51,10 +52,11 @@ export function unwrapSignature(string: string): { reasoning?: Reasoning; place?
   const [by = '', data = ''] = string.slice(SEALED.length).split('.')
   const format = FORMAT_NAMES.find(name => name === by)
   const json = format && parsed(Buffer.from(data, 'base64url').toString('utf8'))
-  const proof = object(json?.['data'])
-  if (!format || !json || !proof) return {}
+  const given = object(json?.['data'])
+  if (!format || !json || !given) return {}
   // Data of another form was damaged, or the client made it up.
-  if (!PROVES[format](proof)) return {}
+  const proof = PROOFS[format](given)
+  if (!proof) return {}
   const place = object(json['place'])
   const [said, calls] = [indexOf(place?.['said']), indexOf(place?.['calls'])]
   return {
@@ -63,11 +65,32 @@ export function unwrapSignature(string: string): { reasoning?: Reasoning; place?
   }
 }
 
-/** Whether the data of a signature has the form that its format uses. */
-const PROVES: Readonly<Record<FormatName, (data: Json) => boolean>> = {
-  'chat-completions': ({ field, details }) => typeof field === 'string' || Array.isArray(details),
-  responses: ({ encrypted }) => typeof encrypted === 'string',
-  messages: ({ signature, redacted }) => typeof signature === 'string' || typeof redacted === 'string',
+/** Most details of a reasoning. */
+const DETAILS_MAX = 1000
+
+/** An object of plain values; undefined for anything else. */
+function flat(value: unknown): Json | undefined {
+  const json = object(value)
+  return json && Object.values(json).every(each => each === null || typeof each !== 'object') ? json : undefined
+}
+
+/** The data of a signature in the form that its format uses; undefined if it has another one. */
+const PROOFS: Readonly<Record<FormatName, (data: Json) => Json | undefined>> = {
+  'chat-completions'({ field, details }) {
+    const isList = Array.isArray(details) && details.length <= DETAILS_MAX && details.every(flat)
+    if (typeof field !== 'string' && !isList) return undefined
+    return { field: text(field), ...(isList && { details }) }
+  },
+  responses({ encrypted, id, summary }) {
+    if (typeof encrypted !== 'string') return undefined
+    const isList =
+      Array.isArray(summary) && summary.length <= DETAILS_MAX && summary.every(each => text(each) !== undefined)
+    return { encrypted, ...(typeof id === 'string' && { id }), ...(isList && { summary }) }
+  },
+  messages({ signature, redacted }) {
+    if (typeof redacted === 'string') return { redacted }
+    return typeof signature === 'string' ? { signature } : undefined
+  },
 }
 
 /** What came before a reasoning in its reply: characters of text, and calls. */
@@ -94,6 +117,10 @@ export function writtenSignature(reasoning: Omit<Reasoning, 'kind'>, format: For
 /** Most characters of a call's id that all clients and providers accept. */
 const ID_MAX = 64
 const WRAPPED_ID = 'tgid_'
+/** The beginning of ids of calls whose original is too long to be wrapped. */
+const DIGEST_ID = 'tgid-'
+/** The beginnings of strings that the gateway made, except ids of items. */
+export const OWN_BEGINNINGS: readonly string[] = [SEALED, WRAPPED_ID, DIGEST_ID]
 
 /** An id of at most `most` characters, unchanged if it is short enough. */
 export function shortId(id: string, most = ID_MAX): string {
@@ -104,7 +131,7 @@ export function shortId(id: string, most = ID_MAX): string {
 export function fitId(id: string, most = ID_MAX): string {
   if (/^[\w-]+$/.test(id) && id.length <= most) return id
   const wrapped = WRAPPED_ID + base64url(id)
-  return wrapped.length <= most ? wrapped : `tgid-${digest(id, 24)}`
+  return wrapped.length <= most ? wrapped : DIGEST_ID + digest(id, 24)
 }
 
 /** The original of an id that `fitId` wrapped, or the id itself. */
@@ -124,7 +151,7 @@ const CALL_IDS: Readonly<Record<FormatName, RegExp>> = {
  * have gets another one, which is a function of the original.
  */
 export function ownCallId(id: string, format: FormatName): string {
-  if (!id.startsWith('tgid')) return id
+  if (!id.startsWith(WRAPPED_ID) && !id.startsWith(DIGEST_ID)) return id
   const original = restoreId(id)
   return original !== id && CALL_IDS[format].test(original) ? original : `call_${digest(original, 24)}`
 }

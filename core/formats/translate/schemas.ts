@@ -83,7 +83,7 @@ function accepted(schema: Json, at: string, target: FormatName, dropped: Dropped
 /** A regular expression that looks ahead or behind. */
 const LOOKAROUND = /\(\?<?[=!]/
 
-/** These providers refuse a list without a schema of its items, and expressions that look around. */
+/** Providers of chat completions and responses refuse a list without a schema of its items, and expressions that look around. */
 function searchable(dropped: DroppedFields) {
   return (schema: Json, at: string): Json => {
     const { pattern, ...rest } = schema
@@ -111,7 +111,7 @@ function namedProperties(schema: Json, at: string, dropped: DroppedFields): Json
   }
 }
 
-/** These providers refuse this keyword in every schema of an answer. */
+/** Providers of chat completions and responses refuse this keyword in every schema of an answer. */
 function withoutPropertyNames(schema: Json, at: string, dropped: DroppedFields): Json {
   return everywhere(schema, at, (each, place) => {
     const { propertyNames, ...rest } = each

@@ -2,6 +2,7 @@
 import { boolean, present, refused, textAt, untranslatable } from './decoding.ts'
 import type { DroppedFields } from './dropped-fields.ts'
 import type { ModelTraits, Thinking, Tool, ToolChoice } from './neutral.ts'
+import { isProviderTool } from '../provider-tools.ts'
 import type { Json } from '../terms.ts'
 import { object, text } from '../json.ts'
 
@@ -44,6 +45,21 @@ export function freeformTool(tool: Json, at: string, dropped: DroppedFields): To
     at,
     freeform: true,
   })
+}
+
+/**
+ * Notes a tool that cannot be translated. One that the client runs, such as a shell, is dropped: what calls it in the
+ * history is carried.
+ */
+export function skipTool(
+  tool: Json,
+  type: string,
+  param: string,
+  skippedTools: { type: string; param: string }[],
+  dropped: DroppedFields,
+): void {
+  if (isProviderTool(tool)) skippedTools.push({ type, param })
+  else dropped.add(`tools.${type}`)
 }
 
 /**
@@ -108,8 +124,8 @@ export const BUDGET_MIN = 1024
 export const LEAST_EFFORT = 'low'
 
 /**
- * The effort for a model of chat completions or responses, where `none` turns reasoning off. A model that does not
- * reason is asked for none, by no effort.
+ * The effort for a model of chat completions or responses, where `none` turns reasoning off. A model with
+ * `reasoning: none` gets no effort.
  */
 export function effortFor(
   thinking: Thinking | undefined,
@@ -125,6 +141,14 @@ export function effortFor(
   }
   if (thinking.on) dropped.add('reasoning_effort')
   return undefined
+}
+
+/** Whether the model reasons, as far as the request decides it. */
+export function reasons(
+  thinking: Thinking | undefined,
+  { thinkingOff = true, reasoning }: Pick<ModelTraits, 'thinkingOff' | 'reasoning'>,
+): boolean {
+  return reasoning !== 'none' && thinking !== undefined && (thinking.on || !thinkingOff)
 }
 
 /** The effort that was asked for, or the one of three that a budget corresponds to. */

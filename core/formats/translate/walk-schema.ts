@@ -60,12 +60,18 @@ const isMap = (value: unknown, of: (each: unknown) => boolean): boolean =>
 
 /** A number that a double cannot hold, which `parseExact` keeps as its text. */
 export function isBigNumber(value: unknown): boolean {
-  return typeof object(value)?.['rawJSON'] === 'string'
+  return (JSON as unknown as { isRawJSON?: (value: unknown) => boolean }).isRawJSON?.(value) === true
+}
+
+/** A schema with a type twice would be read twice, and so would each schema within. */
+function isListOfTypes(value: unknown): boolean {
+  const types = list(value)
+  return types.length > 0 && types.every(type => TYPES.has(type)) && new Set(types).size === types.length
 }
 
 /** Which value each keyword may have. Others may have any. */
 const VALUES: readonly (readonly [string, (value: unknown) => boolean])[] = [
-  ['type', value => TYPES.has(value) || (isList(value, each => TYPES.has(each)) && list(value).length > 0)],
+  ['type', value => TYPES.has(value) || isListOfTypes(value)],
   ['enum', value => list(value).length > 0],
   ['required', value => isList(value, isText)],
   ['minimum maximum exclusiveMinimum exclusiveMaximum multipleOf', isNumber],

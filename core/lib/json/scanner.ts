@@ -7,7 +7,7 @@ import { BACKSLASH, CLOSE_ARRAY, CLOSE_OBJECT, COLON, COMMA, OPEN_ARRAY, OPEN_OB
 import { JsonError, type JsonLimits, type SingleNames } from './limits.ts'
 import { Tape } from './tape.ts'
 import { escapeEnd } from './escapes.ts'
-import { hasEscape, NAME_MAX, says, stringAt } from './text.ts'
+import { beginsWith, hasEscape, NAME_MAX, says, stringAt } from './text.ts'
 
 const MINUS = 0x2d
 /** Most characters of a number. No reader uses more digits. */
@@ -41,6 +41,9 @@ export class JsonScanner {
    * the index after it.
    */
   readonly inner: number[] = []
+  /** Whether a value is a string that begins with one of the texts to look for. */
+  found = false
+  readonly #sought: readonly string[]
   readonly #limits: JsonLimits
   readonly #single: SingleNames | undefined
   readonly #largest: (name: string) => number
@@ -67,8 +70,15 @@ export class JsonScanner {
    * @param single names that no object may have twice; a top-level name may never come twice then. Without it, the
    * scanner accepts what `JSON.parse` accepts
    * @param largest how many values and names a top-level member may hold
+   * @param sought beginnings of strings to look for
    */
-  constructor(limits: JsonLimits, single?: SingleNames, largest: (name: string) => number = () => Infinity) {
+  constructor(
+    limits: JsonLimits,
+    single?: SingleNames,
+    largest: (name: string) => number = () => Infinity,
+    sought: readonly string[] = [],
+  ) {
+    this.#sought = sought
     this.#limits = limits
     this.#single = single
     this.#largest = largest
@@ -173,6 +183,7 @@ export class JsonScanner {
     const start = this.#string
     this.#string = -1
     if (this.#state === VALUE || this.#state === FIRST_ELEMENT) {
+      for (const text of this.#sought) if (beginsWith(bytes, start, end, text)) this.found = true
       if (
         entry > 0 &&
         this.#named[this.#depth] !== -1 &&

@@ -30,6 +30,14 @@ export function says(bytes: Buffer, start: number, end: number, text: string): b
   return true
 }
 
+/** Whether a JSON string begins with this text, written without escapes. @param text printable ASCII without quotes and backslashes */
+export function beginsWith(bytes: Buffer, start: number, end: number, text: string): boolean {
+  const { length } = text
+  if (end - start - 2 < length) return false
+  for (let at = 0; at < length; at++) if (bytes[start + 1 + at] !== text.charCodeAt(at)) return false
+  return true
+}
+
 /** Whether a string of at most NAME_MAX bytes has an escape. */
 export function hasEscape(bytes: Buffer, start: number, end: number): boolean {
   if (end - start > NAME_MAX) return false

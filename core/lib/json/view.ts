@@ -3,7 +3,7 @@ import { OPEN_ARRAY, OPEN_OBJECT, QUOTE } from './bytes.ts'
 import { UNLIMITED } from './limits.ts'
 import { JsonScanner } from './scanner.ts'
 import type { Tape } from './tape.ts'
-import { says, stringAt } from './text.ts'
+import { beginsWith, says, stringAt } from './text.ts'
 
 /** One value of a scanned text. */
 export class JsonView {
@@ -106,6 +106,28 @@ export class JsonView {
     }
     walk(this.#entry)
     return total
+  }
+
+  /** Whether it is a string that begins with this text on the wire. @param text printable ASCII without quotes and backslashes */
+  begins(text: string): boolean {
+    return this.isString && beginsWith(this.#bytes, this.start, this.end, text)
+  }
+
+  /** Bytes of the text that it is a part of. */
+  range(start: number, end: number): Buffer {
+    return this.#bytes.subarray(start, end)
+  }
+
+  /** The members of the object in order, each with the bytes of its name. */
+  *members(): Generator<{ readonly name: string; readonly bytes: Buffer; readonly value: JsonView }> {
+    if (!this.isObject) return
+    const tape = this.#tape
+    const end = tape.next(this.#entry)
+    for (let entry = this.#entry + 1; entry < end; entry = tape.next(entry + 1)) {
+      const [from, to] = [tape.start(entry), tape.end(entry)]
+      const value = new JsonView(this.#bytes, tape, entry + 1)
+      yield { name: stringAt(this.#bytes, from, to), bytes: this.#bytes.subarray(from, to), value }
+    }
   }
 
   /** The names of the object's members, in order. */
