@@ -18,15 +18,15 @@ import { list, object, words } from '../json.ts'
 import { decodeRequest } from './decode-request.ts'
 import { encoder as responsesEncoder, responseEvent, responseObject } from './encode-reply.ts'
 
-/** What a client asks for: a response with a compaction, or a compacted conversation. */
+/** What a client asks for: a response whose only item is the compaction, or the compacted conversation itself. */
 export type CompactionKind = 'response' | 'conversation'
 
-/** What asks for a compaction within a request. */
+/** The type of the item that asks for a compaction. */
 const TRIGGER = 'compaction_trigger'
 
 const PROMPT = `Summarise this conversation for another assistant, which continues it and sees nothing but your summary. Say what the user asked for and which constraints apply; what was done and decided, with the names of files, commands, values and results that matter; and what remains to be done, with the next step. If the conversation contains an earlier summary, include what still matters of it. Answer with the summary alone, as text. Do not call tools.`
 
-/** The tools that the client runs. Others could be refused, and none is called. */
+/** The types of tools that the client runs. A tool of the provider could be refused, although none is called. */
 const CLIENTS_TOOLS: ReadonlySet<unknown> = new Set(words('function custom namespace'))
 
 /** Whether the last item of a request asks for a compaction. */
@@ -72,8 +72,8 @@ function compactionItem(reply: string, summary: string, { reason }: Stop): Json 
   return { id: itemId(reply, 'cmp_', 0), type: 'compaction', encrypted_content: sealedSummary(summary) }
 }
 
-/** The ends of a reply that is complete. */
-const WHOLE: ReadonlySet<Stop['reason']> = new Set(['stop', 'sequence', 'calls'])
+/** Why a reply ends that is complete. A model that calls a tool has not written its summary yet. */
+const WHOLE: ReadonlySet<Stop['reason']> = new Set(['stop', 'sequence'])
 
 /** The error for a reply without a complete summary. The client would lose its conversation. */
 function noSummary(): GatewayError {
@@ -172,7 +172,7 @@ export function compactionFormat(format: Format, kind: CompactionKind): Format {
   }
 }
 
-/** The items whose output a shortened conversation can do without, and what stands in its place. */
+/** The types of items whose output a conversation can do without, and what stands in place of an output. */
 const OUTPUT = /_output$/
 const LEFT_OUT = '(left out: the conversation is too long)'
 /** The share of a conversation that is left out at a time, if the provider does not say how much is too much. */
