@@ -34,8 +34,6 @@ export default definePlugin({
   setup(_options, { config, ledger, log, longJobs, pool }) {
     /** By key type: whether its models have several upstreams, so that a conversation may leave the one that has its items. */
     const spanning = new WeakMap<KeyType, boolean>()
-    /** Writes of items that the last bytes of a reply wait for. */
-    const keeping = new WeakMap<Exchange, Promise<void>>()
 
     function spans(type: KeyType): boolean {
       const isSpanning =
@@ -53,10 +51,12 @@ export default definePlugin({
       const owner = ownerOf(x)
       const kept = owner ? await ledger.kept.read(owner, ids) : new Map<string, string>()
       const stored = await ledger.storedSizes(x.key.id, ids)
-      const having = x.model.entry.upstreams.filter(({ speaks }) => speaks.includes(x.format))
+      const having = x.model.entry.upstreams.filter(each => each.speaks.includes(x.format) && !isMade(x, each))
       const accounts = new Set(having.flatMap(upstream => upstream.accounts.map(({ name }) => name)))
       const isThere = (index: number): boolean => accounts.has(stored[index]?.at ?? '')
-      const lost = ids.find((id, index) => !kept.has(id) && !stored[index] && (isTranslated || items.mayBeOwn(id)))
+      const lost = ids.find(
+        (id, index) => !kept.has(id) && !isThere(index) && (isTranslated || (!stored[index] && items.mayBeOwn(id))),
+      )
       if (lost !== undefined) throw items.notFound(lost)
       if (isTranslated || !ids.every((_id, index) => isThere(index))) items.inline(x.body, kept)
     }
@@ -85,16 +85,14 @@ export default definePlugin({
           event(event) {
             const made = event.data.length > KEPT_BYTES_MAX ? undefined : items.of(event.json)
             if (!made || made.size === 0) return undefined
-            const kept = ledger.kept
+            // The last bytes wait until this is on its way to the store, together with the settlement.
+            ledger.kept
               .keep(owner, made)
               .catch((err: unknown) => log.warn({ exchange: x.id, err }, 'cannot keep the items of a reply'))
-            keeping.set(x, kept)
             return undefined
           },
         }
       },
-      // Once the client has its reply, it may refer to the items.
-      decide: x => keeping.get(x),
     }
 
     function routed(x: Known): Given<'route'> | Promise<Given<'route'>> {
@@ -115,13 +113,19 @@ export default definePlugin({
       const translate = (candidate: Candidate): Promise<Translation> | Translation | undefined => {
         const client = compaction && candidate.upstream.compaction === 'gateway' ? compaction : format
         if (candidate.format === client || !x.inference) {
-          if (raised && format.outputLimit(body) === raised.to) format.limitOutput(body, raised.from)
+          restoreLimit()
           return undefined
         }
+        restoreLimit()
         const translation = translated(x, client, candidate.format)
         return translation instanceof Promise ? translation.then(withItsLimit) : withItsLimit(translation)
       }
       return routeOf(candidates)
+
+      /** Undoes what an upstream that is no longer asked has needed. */
+      function restoreLimit(): void {
+        if (raised && format.outputLimit(body) === raised.to) format.limitOutput(body, raised.from)
+      }
 
       /** Raises the request's output limit to what the upstream gets at least, so that it is held and charged. */
       function withItsLimit(translation: Translation): Translation {

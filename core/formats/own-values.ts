@@ -12,8 +12,20 @@ import type { FormatName } from './terms.ts'
 import { DroppedFields } from './translate/dropped-fields.ts'
 import { mayBeOwnItem, OWN_BEGINNINGS, ownCallId, SEALED, summaryIn, summaryText } from './translate/passthrough.ts'
 
-/** Milliseconds for which elements are cleaned before other work gets its turn. */
-const SLICE_MS = 1
+/** Lets other work have its turn every millisecond. */
+class Slices {
+  #until = performance.now() + 1
+
+  /** Whether it is the turn of other work. */
+  get over(): boolean {
+    return performance.now() >= this.#until
+  }
+
+  async next(): Promise<void> {
+    await turn()
+    this.#until = performance.now() + 1
+  }
+}
 
 /** A request without values of the gateway's own. */
 export interface Cleaned {
@@ -29,18 +41,17 @@ export async function withoutOwn(body: Body, format: FormatName): Promise<Cleane
   if (!conversation?.isList) return undefined
   const dropped = new DroppedFields()
   const rebuild = new ListRebuild(conversation)
+  const slices = new Slices()
   let lost = -1
   let index = 0
-  let until = performance.now() + SLICE_MS
   for (const element of conversation.elements()) {
     const losses = new DroppedFields()
-    rebuild.add(element, element.isObject ? clean(element, losses) : element)
+    const change = element.isObject ? clean(element, losses, slices) : element
+    rebuild.add(element, change instanceof Promise ? await change : change)
     for (const name of losses.names) dropped.add(name)
     if (losses.names.length > 0) lost = index
     index++
-    if (performance.now() < until) continue
-    await turn()
-    until = performance.now() + SLICE_MS
+    if (slices.over) await slices.next()
   }
   const { result } = rebuild
   if (result === conversation) return undefined
@@ -53,7 +64,7 @@ export async function withoutOwn(body: Body, format: FormatName): Promise<Cleane
 /** What cleans one element of a conversation. */
 interface Cleaner {
   readonly member: string
-  readonly clean: (element: JsonView, dropped: DroppedFields) => Change
+  readonly clean: (element: JsonView, dropped: DroppedFields, slices: Slices) => Change | Promise<Change>
 }
 
 const CLEANERS: Readonly<Record<FormatName, Cleaner>> = {
@@ -104,16 +115,19 @@ function isEmptyReasoning(item: JsonView): boolean {
   return (!encrypted?.isString || encrypted.is('')) && (!content?.isList || content.entries === 1)
 }
 
-function cleanTurn(turn: JsonView, dropped: DroppedFields): Change {
-  let isEmpty = false
-  const cleaned = withMembers(turn, (name, value) => {
-    if (name !== 'content' || !value.isList) return value
-    const blocks = withElements(value, block => cleanBlock(block, dropped))
-    isEmpty = blocks.size === 0
-    return blocks.result
-  })
+/** A turn may have as many blocks as a conversation has turns. */
+async function cleanTurn(turn: JsonView, dropped: DroppedFields, slices: Slices): Promise<Change> {
+  const content = turn.member('content')
+  if (!content?.isList) return turn
+  const blocks = new ListRebuild(content)
+  for (const block of content.elements()) {
+    blocks.add(block, cleanBlock(block, dropped))
+    if (slices.over) await slices.next()
+  }
+  const { result } = blocks
+  if (result === content) return turn
   // A provider refuses a turn without content.
-  return isEmpty && cleaned !== turn ? undefined : cleaned
+  return blocks.size === 0 ? undefined : withMembers(turn, (name, value) => (name === 'content' ? result : value))
 }
 
 function cleanBlock(block: JsonView, dropped: DroppedFields): Change {
@@ -137,7 +151,7 @@ function cleanMessage(message: JsonView, dropped: DroppedFields): Change {
     if (!isForeign) return value
     if (name === 'reasoning_details') return kept.size === 0 ? undefined : kept.result
     // The text of the reasoning is the other model's too.
-    return name === 'reasoning_content' ? undefined : value
+    return name === 'reasoning_content' || name === 'reasoning' ? undefined : value
   })
 }
 

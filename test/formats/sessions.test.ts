@@ -72,6 +72,24 @@ const THINKING: Row[] = [
     lacks: /"thinking"/,
     names: ['reasoning_effort'],
   },
+  ...[{ reasoning: { enabled: false } }, { thinking: { type: 'disabled' } }, { enable_thinking: false }].map(
+    (members): Row => ({
+      about: `${Object.keys(members)[0]} of a compatible client turns reasoning off`,
+      from: CHAT,
+      to: ['messages'],
+      body: chat(members),
+      sends: /"thinking":\{"type":"disabled"\}/,
+      only: true,
+    }),
+  ),
+  ...[{ reasoning: 'high' }, { thinking: { type: 'sometimes' } }, { enable_thinking: 'no' }].map((members): Row => ({
+    about: `${JSON.stringify(members)} is named: nobody can read it`,
+    from: CHAT,
+    to: ['messages'],
+    body: chat(members),
+    lacks: /"thinking"/,
+    names: Object.keys(members),
+  })),
   {
     about: 'a model that does not reason is not asked to stop it',
     from: 'messages',
@@ -589,6 +607,32 @@ const MARKS: Row[] = [
     },
     sends: /"type":"tool_result","tool_use_id":"c","content":\[\{"type":"text","text":"x"\}\],"cache_control"/,
   },
+  ...['', ' ', [], [text('')]].map((content): Row => ({
+    about: `the mark of a message with calls and the text ${JSON.stringify(content)} is one of its last call`,
+    from: CHAT,
+    to: ['messages'],
+    body: {
+      messages: [
+        user,
+        {
+          role: 'assistant',
+          content,
+          tool_calls: [{ id: 'c', type: 'function', function: { name: 'f', arguments: '{}' } }],
+          ...MARK,
+        },
+        { role: 'tool', tool_call_id: 'c', content: 'x' },
+      ],
+    },
+    sends: /"type":"tool_use","id":"c","name":"f","input":\{\},"cache_control"/,
+    only: true,
+  })),
+  ...[text('a', { cache_control: { type: 'ephemeral', ttl: '9h' } }), text(' ', MARK)].map((part): Row => ({
+    about: `the mark of ${JSON.stringify(part)} is named: the provider takes none such`,
+    from: CHAT,
+    to: ['messages'],
+    body: chat({ messages: [{ role: 'user', content: [text('a'), part] }] }),
+    names: ['cache_control'],
+  })),
   {
     about: 'more marks than the provider accepts: the last four stay',
     from: CHAT,

@@ -206,6 +206,7 @@ t.test('a reply without a complete summary is a failed response, which is charge
         events.map(({ type, sequence_number }) => [type, sequence_number]),
         [['response.created', 0], ['response.in_progress', 1], ['error', 2], ['response.failed', 3]], // prettier-ignore
       )
+      t.match(events[3]?.['response'].error.message, /no complete summary/)
       const { status: refused, headers } = await ask(key, model, history, { stream: true }, COMPACT)
       t.equal(refused, 502, 'a compacted conversation without its summary would be lost')
       t.equal(headers.get('x-should-retry'), 'false')
@@ -284,6 +285,20 @@ t.test('an upstream that makes compactions gives way to the next one, for which 
     t.match(reply.output.at(-1).encrypted_content, 'tollgate.compaction')
     g.gateway.pool.reset()
   }
+})
+
+t.test('a reference in a compaction is replaced while its item is kept, and a 404 afterwards', async t => {
+  const key = await g.key('famC')
+  const { json: first } = await ask(key, 'c', 'x', { store: true })
+  const { id } = first.output[0]
+  const input = [...history, { type: 'item_reference', id }, { role: 'user', content: 'go on' }, TRIGGER]
+  t.equal((await ask(key, 'c', input)).status, 200)
+  t.match(upstream.last.body, said)
+  t.notMatch(upstream.last.body, id)
+  const { keys, redis } = g.gateway.ledger.scripts
+  await redis.del(...keys.kept(await g.id(key)))
+  for (const model of MODELS)
+    t.match(await ask(key, model, input), { status: 404, json: { error: { message: new RegExp(id) } } }, model)
 })
 
 t.test('a conversation that a provider has stored is not compacted by the gateway', async t => {

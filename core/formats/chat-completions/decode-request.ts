@@ -145,15 +145,25 @@ function resultOf(message: Json, at: string, where: Place): { parts: Part[]; fai
 
 /** The parts of a message. A mark of the message for the cache is one of its last part. */
 function contentOf(message: Json, at: string, where: Place): Part[] {
-  return marked(partsOf(message['content'], `${at}.content`, where, decodePart), cacheMark(message, where.dropped))
+  return marked(
+    partsOf(message['content'], `${at}.content`, where, decodePart),
+    cacheMark(message, where.dropped),
+    where.dropped,
+  )
 }
 
 function assistantItems(message: Json, at: string, made: readonly Call[], where: Place): Item[] {
+  const content = partsOf(message['content'], `${at}.content`, where, decodePart)
+  const hasText = content.some(part => !('text' in part) || part.text.trim() !== '')
   // A mark of a message without text is one of its last call.
-  const cache = message['content'] ? undefined : cacheMark(message, where.dropped)
-  const calls = made.map((call, index) => (cache && index === made.length - 1 ? { ...call, cache } : call))
+  const isOfCall = !hasText && made.length > 0
+  const cache = cacheMark(message, where.dropped)
+  const calls = made.map((call, index) => (isOfCall && cache && index === made.length - 1 ? { ...call, cache } : call))
   const refusal = text(message['refusal'])
-  const parts = [...contentOf(message, at, where), ...(refusal ? [{ kind: 'refusal' as const, text: refusal }] : [])]
+  const parts = [
+    ...(isOfCall ? content : marked(content, cache, where.dropped)),
+    ...(refusal ? [{ kind: 'refusal' as const, text: refusal }] : []),
+  ]
   const items: Item[] = []
   let [rest, said, called]: [readonly Part[], number, number] = [parts, 0, 0]
   for (const { reasoning, place } of reasoningsOf(message)) {

@@ -27,7 +27,7 @@ export function decodePart(part: Json, at: string, where: Place): Part[] {
   // A part of an unknown type is named as a whole.
   if (PART.has(text(part['type']) ?? '')) where.dropped.within(part, at, PART)
   for (const [name, known] of Object.entries(INNER)) where.dropped.within(object(part[name]), `${at}.${name}`, known)
-  return marked(partsIn(part, at, where), cacheMark(part, where.dropped))
+  return marked(partsIn(part, at, where), cacheMark(part, where.dropped), where.dropped)
 }
 
 function partsIn(part: Json, at: string, where: Place): Part[] {

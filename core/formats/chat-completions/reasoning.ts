@@ -61,6 +61,7 @@ export function signatureDetail(reasoning: Omit<Reasoning, 'kind'>, index: numbe
 
 const REASONING = new Set(words('effort enabled max_tokens exclude'))
 const THINKING = new Set(words('type budget_tokens'))
+const KINDS: ReadonlySet<unknown> = new Set(words('enabled adaptive disabled'))
 
 /**
  * How much to reason. Compatible vendors have members of their own for it, by which their clients turn reasoning off as
@@ -68,6 +69,13 @@ const THINKING = new Set(words('type budget_tokens'))
  */
 export function thinkingOf(body: Json, dropped: DroppedFields): Thinking | undefined {
   const [reasoning, thinking] = [object(body['reasoning']), object(body['thinking'])]
+  const strange = {
+    reasoning: !reasoning,
+    thinking: !KINDS.has(thinking?.['type']),
+    enable_thinking: typeof body['enable_thinking'] !== 'boolean',
+  }
+  for (const [name, isStrange] of Object.entries(strange))
+    if (isStrange && body[name] !== undefined && body[name] !== null) dropped.add(name)
   dropped.within(reasoning, 'reasoning', REASONING)
   dropped.within(thinking, 'thinking', THINKING)
   const effort = text(body['reasoning_effort']) ?? text(reasoning?.['effort'])
@@ -78,7 +86,11 @@ export function thinkingOf(body: Json, dropped: DroppedFields): Thinking | undef
     body['enable_thinking'] === false
   if (isOff) return { on: false, effort: 'none', shown: true }
   const budget = positive(reasoning?.['max_tokens']) ?? positive(thinking?.['budget_tokens'])
-  const isOn = reasoning?.['enabled'] === true || thinking?.['type'] === 'enabled' || body['enable_thinking'] === true
+  const isOn =
+    reasoning?.['enabled'] === true ||
+    thinking?.['type'] === 'enabled' ||
+    thinking?.['type'] === 'adaptive' ||
+    body['enable_thinking'] === true
   if (effort === undefined && budget === undefined && !isOn) return undefined
   return present({ on: true, effort, budget, shown: reasoning?.['exclude'] !== true })
 }

@@ -120,6 +120,7 @@ function encodeCompaction(kind: CompactionKind) {
 class CompactionEncoder implements Encoder {
   readonly #events: Encoder & { readonly count: number }
   readonly #context: ReplyContext
+  failed = false
   #id = ''
   #kind: Opening['kind'] = 'text'
   #stop: Stop = { reason: 'stop' }
@@ -140,7 +141,10 @@ class CompactionEncoder implements Encoder {
 
   end(usage: RawUsage): readonly OutgoingEvent[] {
     const item = compactionItem(this.#id, this.#summary.join(''), this.#stop)
-    if (!item) return this.#events.fail(noSummary(), '')
+    if (!item) {
+      this.failed = true
+      return this.#events.fail(noSummary(), '')
+    }
     const response = { ...responseObject(this.#id, this.#context), status: 'completed', output: [item], usage }
     const number = this.#events.count
     return [

@@ -31,7 +31,7 @@ export function decodeParts(content: unknown, at: string, place: Place): Part[] 
 function decodePart(part: Json, at: string, place: Place): Part[] {
   // A part of an unknown type is named as a whole.
   if (TYPES.has(text(part['type']) ?? '')) place.dropped.within(part, at, PART)
-  return marked(partsIn(part, at, place), cacheMark(part, place.dropped))
+  return marked(partsIn(part, at, place), cacheMark(part, place.dropped), place.dropped)
 }
 
 function partsIn(part: Json, at: string, place: Place): Part[] {

@@ -107,8 +107,13 @@ export function cacheMark(json: Json, dropped: DroppedFields): CacheMark | undef
   return undefined
 }
 
-/** The parts with a mark at the last of them. */
-export function marked<P extends Part>(parts: readonly P[], cache: CacheMark | undefined): P[] {
+/** The parts with a mark at the last of them. A mark at a blank text is dropped: providers have no blank texts. */
+export function marked<P extends Part>(parts: readonly P[], cache: CacheMark | undefined, dropped: DroppedFields): P[] {
+  const last = parts.at(-1)
+  if (cache && (!last || ('text' in last && last.text.trim() === ''))) {
+    dropped.add('cache_control')
+    return [...parts]
+  }
   return parts.map((part, index) => (cache && index === parts.length - 1 ? { ...part, cache } : part))
 }
 

@@ -179,6 +179,8 @@ export interface Decoder {
 export interface Encoder {
   /** Writes any event but `end`. Parts come one after the other. */
   write(event: Exclude<NeutralEvent, { kind: 'end' }>): readonly OutgoingEvent[]
+  /** Whether `end` has ended the reply with an error of the gateway. */
+  readonly failed?: boolean
   /** Ends a reply after its stop was written. */
   end(usage: RawUsage): readonly OutgoingEvent[]
   /** Ends a reply with an error. */

@@ -74,10 +74,19 @@ function flat(value: unknown): Json | undefined {
   return json && Object.values(json).every(each => each === null || typeof each !== 'object') ? json : undefined
 }
 
+/** Whether a value is a detail of a reasoning, as vendors write it. */
+function isDetail(value: unknown): boolean {
+  const { type, ...members } = flat(value) ?? { type: 0 }
+  return (
+    (type === undefined || (typeof type === 'string' && type.startsWith('reasoning'))) &&
+    !Object.keys(members).some(name => name.endsWith('_id'))
+  )
+}
+
 /** The data of a signature in the form that its format uses; undefined if it has another one. */
 const PROOFS: Readonly<Record<FormatName, (data: Json) => Json | undefined>> = {
   'chat-completions'({ field, details }) {
-    const isList = Array.isArray(details) && details.length <= DETAILS_MAX && details.every(flat)
+    const isList = Array.isArray(details) && details.length <= DETAILS_MAX && details.every(isDetail)
     if (typeof field !== 'string' && !isList) return undefined
     return { field: text(field), ...(isList && { details }) }
   },

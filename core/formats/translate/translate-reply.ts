@@ -209,7 +209,9 @@ export class StreamTranslation {
   #end(usage: Usage): readonly ReplyEvent[] {
     if (this.#over) return []
     this.#over = true
-    return this.#sent(this.#encoder.end(this.#between.client.encodeUsage(usage)))
+    const events = this.#encoder.end(this.#between.client.encodeUsage(usage))
+    // An error of the gateway is not one of the provider, whose words would be replaced.
+    return this.#sent(events, this.#encoder.failed ? { last: true } : undefined)
   }
 
   #fail(error: GatewayError, reading: Reading): readonly ReplyEvent[] {
