@@ -112,11 +112,8 @@ export default definePlugin({
       let raised: { readonly from: number; readonly to: number } | undefined
       const translate = (candidate: Candidate): Promise<Translation> | Translation | undefined => {
         const client = compaction && candidate.upstream.compaction === 'gateway' ? compaction : format
-        if (candidate.format === client || !x.inference) {
-          restoreLimit()
-          return undefined
-        }
         restoreLimit()
+        if (candidate.format === client || !x.inference) return undefined
         const translation = translated(x, client, candidate.format)
         return translation instanceof Promise ? translation.then(withItsLimit) : withItsLimit(translation)
       }
@@ -166,7 +163,7 @@ export default definePlugin({
         body: x.body,
         headers: x.headers,
         asked: x.model.asked,
-        limits: x.model.entry,
+        traits: x.model.entry,
         requestId: x.id,
         startedAt: x.startedAt,
         elsewhere: longJobs.of(x.key.id, x),
@@ -185,7 +182,7 @@ function received(body: Body): Pick<Body, 'get'> {
   return { get: name => body.receivedView(name)?.json }
 }
 
-/** Whose items are kept, and the secret without which nobody can read them; undefined for a request without a secret. */
+/** The owner of the items of a reply. Undefined for a request without a secret: only a secret can encrypt them. */
 function ownerOf(x: Known): { account: string; secret: string } | undefined {
   const secret = presented(x.headers)
   return secret === undefined ? undefined : { account: x.key.id, secret }

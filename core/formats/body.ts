@@ -7,14 +7,11 @@ import { type Contents, ContentsReader } from './contents.ts'
 import { measuring } from '../lib/json/escapes.ts'
 import type { JsonScanner } from '../lib/json/scanner.ts'
 import type { Tape } from '../lib/json/tape.ts'
+import { listOf } from '../lib/json/rebuild.ts'
 import { JsonView } from '../lib/json/view.ts'
-import { turn } from '../lib/turns.ts'
+import { Slices, turn } from '../lib/turns.ts'
 
-/**
- * Milliseconds for which contents are read before other work gets its turn, and the steps between two looks at the
- * clock.
- */
-const SLICE_MS = 1
+/** Steps of reading contents between two looks at the clock. */
 const STEPS = 8
 
 /** Strings that are measured before other work gets its turn. */
@@ -86,11 +83,10 @@ export class Body {
    */
   async readContents(): Promise<void> {
     const walk = this.#contentsReader.walkConversation()
-    for (let until = performance.now() + SLICE_MS; ;) {
+    const slices = new Slices()
+    for (;;) {
       for (let step = 0; step < STEPS; step++) if (walk.next().done === true) return
-      if (performance.now() < until) continue
-      await turn()
-      until = performance.now() + SLICE_MS
+      if (slices.over) await slices.next()
     }
   }
 
@@ -176,7 +172,7 @@ export class Body {
     const elements = kept.map(({ bytes }) => bytes)
     this.#edit(name, {
       value: kept.map(({ value }) => value),
-      bytes: Buffer.concat([Buffer.from('['), ...joined(elements), Buffer.from(']')]),
+      bytes: listOf(elements),
       elements,
     })
   }
@@ -271,9 +267,4 @@ export class Body {
       if (!this.#members.has(name)) add(Buffer.from(`${JSON.stringify(name)}:`), bytes)
     return Buffer.concat([...parts, Buffer.from(parts.length === 0 ? '{}' : '}')])
   }
-}
-
-/** Values with commas between them. */
-function joined(values: readonly Buffer[]): Buffer[] {
-  return values.flatMap((bytes, index) => (index === 0 ? [bytes] : [Buffer.from(','), bytes]))
 }

@@ -5,27 +5,12 @@
  */
 import type { JsonView } from '../lib/json/view.ts'
 import { type Change, ListRebuild, withElements, withMembers } from '../lib/json/rebuild.ts'
-import { turn } from '../lib/turns.ts'
+import { Slices } from '../lib/turns.ts'
 import type { Body } from './body.ts'
 import { object } from './json.ts'
 import type { FormatName } from './terms.ts'
 import { DroppedFields } from './translate/dropped-fields.ts'
 import { mayBeOwnItem, OWN_BEGINNINGS, ownCallId, SEALED, summaryIn, summaryText } from './translate/passthrough.ts'
-
-/** Lets other work have its turn every millisecond. */
-class Slices {
-  #until = performance.now() + 1
-
-  /** Whether it is the turn of other work. */
-  get over(): boolean {
-    return performance.now() >= this.#until
-  }
-
-  async next(): Promise<void> {
-    await turn()
-    this.#until = performance.now() + 1
-  }
-}
 
 /** A request without values of the gateway's own. */
 export interface Cleaned {

@@ -88,7 +88,7 @@ function sealed(text: string, label: string, key: Buffer): string {
   return Buffer.concat([nonce, cipher.update(text, 'utf8'), cipher.final(), cipher.getAuthTag()]).toString('base64')
 }
 
-/** The text of an item; undefined if there is none, or if another secret sealed it. */
+/** The text of an item. Undefined if the item is missing, or if another secret sealed it. */
 function opened(value: string | undefined, label: string, key: Buffer): string | undefined {
   if (value === undefined) return undefined
   const bytes = Buffer.from(value, 'base64')

@@ -10,6 +10,8 @@ export const LONG_BYTES = 64 * 1024
 
 /** Bytes that are copied, or handed to the operating system, in one slice. */
 export const SLICE_BYTES = 1024 * 1024
+/** Milliseconds of one slice of work that asks for its turns itself. */
+const SLICE_MS = 1
 /** Milliseconds of slices in one turn of the event loop. */
 const TURN_MS = 0.5
 
@@ -38,6 +40,22 @@ export function afterEvents(): Promise<void> {
 /** Resolves when the caller may run its next slice. @param owner as in `inTurn` */
 export function turn(owner = ''): Promise<void> {
   return new Promise(resolve => add({ work: resolve, later: true }, owner))
+}
+
+/** Long work that gives way to other work each time it has run for a millisecond. */
+export class Slices {
+  #until = performance.now() + SLICE_MS
+
+  /** Whether it is the turn of other work. */
+  get over(): boolean {
+    return performance.now() >= this.#until
+  }
+
+  /** Resolves when the work may go on. */
+  async next(): Promise<void> {
+    await turn()
+    this.#until = performance.now() + SLICE_MS
+  }
 }
 
 function add(slice: Slice, owner: string): void {

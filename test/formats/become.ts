@@ -27,7 +27,7 @@ export function become(
       body: bodyOf(Buffer.from(text)),
       headers,
       asked: 'm',
-      limits: { output: 32_000, thinking: 'adaptive', ...traits },
+      traits: { output: 32_000, thinking: 'adaptive', ...traits },
       requestId: 'r',
       startedAt: 0,
     })

@@ -245,8 +245,8 @@ export function fates({ from, sign, loss }: Probe): string[] {
         upstream: FORMATS[to],
         body: bodyOf(Buffer.from(JSON.stringify(body))),
       }
-      const limits = { output: 100, thinking: 'adaptive' } as const
-      const translation = new Translation({ ...between, headers: {}, asked: 'm', limits, requestId: 'r', startedAt: 0 })
+      const traits = { output: 100, thinking: 'adaptive' } as const
+      const translation = new Translation({ ...between, headers: {}, asked: 'm', traits, requestId: 'r', startedAt: 0 })
       const carried = sign.test(translation.bytes.toString())
       if (carried) return 'carried'
       return String(translation.dropped)

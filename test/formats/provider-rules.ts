@@ -38,7 +38,7 @@ const TYPES = ['null', 'boolean', 'object', 'array', 'number', 'string', 'intege
 const NUMBERS = ['minimum', 'maximum', 'exclusiveMinimum', 'exclusiveMaximum', 'multipleOf']
 const COUNTS = ['minLength', 'maxLength', 'minItems', 'maxItems', 'minProperties', 'maxProperties']
 
-/** A schema that is none in the draft of 2020-12. */
+/** Why a schema does not follow the draft of 2020-12. Undefined if it does. */
 function notASchema(schema: unknown): string | undefined {
   for (const [each] of within(schema)) {
     if (each['type'] !== undefined && !types(each).every(type => TYPES.includes(type as string))) return 'type'

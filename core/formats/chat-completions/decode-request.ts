@@ -110,68 +110,64 @@ function decodeMessages(messages: readonly unknown[], dropped: DroppedFields): I
     const at = `messages[${index}]`
     const message = objectAt(value, at)
     const role = text(message['role'])
-    const where = { past: index <= last, dropped }
+    const place = { past: index <= last, dropped }
     dropped.have(message, ['name', 'audio'])
     dropped.within(message, at, MESSAGE)
     switch (role) {
       case 'system':
       case 'developer':
       case 'user':
-        return [{ kind: 'message', role, parts: contentOf(message, at, where) }]
+        return [{ kind: 'message', role, parts: contentOf(message, at, place) }]
       case 'assistant': {
         const calls = decodeCalls(message, at, index)
         legacy = calls.at(-1)?.id ?? legacy
-        return assistantItems(message, at, calls, where)
+        return assistantItems(message, at, calls, place)
       }
       case 'tool':
         return [
           {
             kind: 'result',
             id: restoreId(textAt(message['tool_call_id'], `${at}.tool_call_id`)),
-            ...resultOf(message, at, where),
+            ...resultOf(message, at, place),
           },
         ]
       case 'function':
-        return [{ kind: 'result', id: legacy, ...resultOf(message, at, where) }]
+        return [{ kind: 'result', id: legacy, ...resultOf(message, at, place) }]
       default:
         throw refused(`${at}.role`, `"${at}.role" must be system, developer, user, assistant, tool or function.`)
     }
   })
 }
 
-function resultOf(message: Json, at: string, where: Place): { parts: Part[]; failed: boolean } {
-  return { parts: contentOf(message, at, where), failed: false }
+function resultOf(message: Json, at: string, place: Place): { parts: Part[]; failed: boolean } {
+  return { parts: contentOf(message, at, place), failed: false }
 }
 
 /** The parts of a message. A mark of the message for the cache is one of its last part. */
-function contentOf(message: Json, at: string, where: Place): Part[] {
-  return marked(
-    partsOf(message['content'], `${at}.content`, where, decodePart),
-    cacheMark(message, where.dropped),
-    where.dropped,
-  )
+function contentOf(message: Json, at: string, place: Place): Part[] {
+  return marked(partsOf(message['content'], `${at}.content`, place, decodePart), message, place.dropped)
 }
 
-function assistantItems(message: Json, at: string, made: readonly Call[], where: Place): Item[] {
-  const content = partsOf(message['content'], `${at}.content`, where, decodePart)
+function assistantItems(message: Json, at: string, made: readonly Call[], place: Place): Item[] {
+  const content = partsOf(message['content'], `${at}.content`, place, decodePart)
   const hasText = content.some(part => !('text' in part) || part.text.trim() !== '')
   // A mark of a message without text is one of its last call.
   const isOfCall = !hasText && made.length > 0
-  const cache = cacheMark(message, where.dropped)
-  const calls = made.map((call, index) => (isOfCall && cache && index === made.length - 1 ? { ...call, cache } : call))
+  const cache = isOfCall ? cacheMark(message, place.dropped) : undefined
+  const calls = made.map((call, index) => (cache && index === made.length - 1 ? { ...call, cache } : call))
   const refusal = text(message['refusal'])
   const parts = [
-    ...(isOfCall ? content : marked(content, cache, where.dropped)),
+    ...(isOfCall ? content : marked(content, message, place.dropped)),
     ...(refusal ? [{ kind: 'refusal' as const, text: refusal }] : []),
   ]
   const items: Item[] = []
   let [rest, said, called]: [readonly Part[], number, number] = [parts, 0, 0]
-  for (const { reasoning, place } of reasoningsOf(message)) {
-    const [before, behind] = split(rest, place.said - said)
+  for (const { reasoning, place: stands } of reasoningsOf(message)) {
+    const [before, behind] = split(rest, stands.said - said)
     if (before.length > 0) items.push({ kind: 'message', role: 'assistant', parts: before })
-    for (const call of calls.slice(called, place.calls)) items.push(call)
+    for (const call of calls.slice(called, stands.calls)) items.push(call)
     items.push(reasoning)
-    ;[rest, said, called] = [behind, Math.max(said, place.said), Math.max(called, place.calls)]
+    ;[rest, said, called] = [behind, Math.max(said, stands.said), Math.max(called, stands.calls)]
   }
   if (rest.length > 0) items.push({ kind: 'message', role: 'assistant', parts: rest })
   for (const call of calls.slice(called)) items.push(call)

@@ -1,14 +1,5 @@
 /** Parts of messages in the chat-completions format. */
-import {
-  cacheMark,
-  marked,
-  objectAt,
-  type Place,
-  present,
-  textAt,
-  unknownPart,
-  untranslatable,
-} from '../translate/decoding.ts'
+import { marked, objectAt, type Place, present, textAt, unknownPart, untranslatable } from '../translate/decoding.ts'
 import { sourceOf } from '../translate/media.ts'
 import type { Part } from '../translate/neutral.ts'
 import type { Json } from '../terms.ts'
@@ -23,14 +14,14 @@ const INNER = {
 } as const
 
 /** Decodes a part. @throws GatewayError invalid_body */
-export function decodePart(part: Json, at: string, where: Place): Part[] {
+export function decodePart(part: Json, at: string, place: Place): Part[] {
   // A part of an unknown type is named as a whole.
-  if (PART.has(text(part['type']) ?? '')) where.dropped.within(part, at, PART)
-  for (const [name, known] of Object.entries(INNER)) where.dropped.within(object(part[name]), `${at}.${name}`, known)
-  return marked(partsIn(part, at, where), cacheMark(part, where.dropped), where.dropped)
+  if (PART.has(text(part['type']) ?? '')) place.dropped.within(part, at, PART)
+  for (const [name, known] of Object.entries(INNER)) place.dropped.within(object(part[name]), `${at}.${name}`, known)
+  return marked(partsIn(part, at, place), part, place.dropped)
 }
 
-function partsIn(part: Json, at: string, where: Place): Part[] {
+function partsIn(part: Json, at: string, place: Place): Part[] {
   switch (part['type']) {
     case 'text':
       return [{ kind: 'text', text: textAt(part['text'], `${at}.text`) }]
@@ -61,6 +52,6 @@ function partsIn(part: Json, at: string, where: Place): Part[] {
       return [present({ kind: 'file' as const, source, name: text(file['filename']) })]
     }
     default:
-      return unknownPart(part, at, where)
+      return unknownPart(part, at, place)
   }
 }

@@ -2,7 +2,6 @@
 import { GatewayError } from '../../errors.ts'
 import {
   arrayAt,
-  cacheMark,
   lastPast,
   marked,
   objectAt,
@@ -80,7 +79,7 @@ function decodeItem(item: Json, at: string, place: Place, callIds: ReadonlyMap<u
         throw refused(`${at}.role`, `"${at}.role" must be user, assistant, system or developer.`)
       }
       const parts = decodeParts(item['content'], `${at}.content`, place)
-      return [{ kind: 'message', role, parts: marked(parts, cacheMark(item, dropped), dropped) }]
+      return [{ kind: 'message', role, parts: marked(parts, item, dropped) }]
     }
     case 'reasoning': {
       const said = [...arrayAt(item['summary'], `${at}.summary`), ...arrayAt(item['content'], `${at}.content`)]
@@ -98,7 +97,7 @@ function decodeItem(item: Json, at: string, place: Place, callIds: ReadonlyMap<u
     case 'custom_tool_call_output': {
       const id = restoreId(textAt(item['call_id'], `${at}.call_id`))
       const parts = decodeParts(item['output'], `${at}.output`, place)
-      return [{ kind: 'result', id, parts: marked(parts, cacheMark(item, dropped), dropped), failed: false }]
+      return [{ kind: 'result', id, parts: marked(parts, item, dropped), failed: false }]
     }
     case 'item_reference':
       throw untranslatable(at, STORED)

@@ -1,14 +1,5 @@
 /** Parts of messages and of tool outputs in the responses format. */
-import {
-  cacheMark,
-  marked,
-  partsOf,
-  type Place,
-  present,
-  textAt,
-  unknownPart,
-  untranslatable,
-} from '../translate/decoding.ts'
+import { marked, partsOf, type Place, present, textAt, unknownPart, untranslatable } from '../translate/decoding.ts'
 import { sourceOf } from '../translate/media.ts'
 import type { Part } from '../translate/neutral.ts'
 import type { Json } from '../terms.ts'
@@ -31,7 +22,7 @@ export function decodeParts(content: unknown, at: string, place: Place): Part[] 
 function decodePart(part: Json, at: string, place: Place): Part[] {
   // A part of an unknown type is named as a whole.
   if (TYPES.has(text(part['type']) ?? '')) place.dropped.within(part, at, PART)
-  return marked(partsIn(part, at, place), cacheMark(part, place.dropped), place.dropped)
+  return marked(partsIn(part, at, place), part, place.dropped)
 }
 
 function partsIn(part: Json, at: string, place: Place): Part[] {

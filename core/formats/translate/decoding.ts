@@ -33,8 +33,8 @@ export interface Place {
 }
 
 /**
- * The index of the last step before the last turn; -1 if there is none. A reply that the request itself begins is a part
- * of the last turn.
+ * The index of the last step before the last turn, or -1. If the request contains the beginning of the reply, this
+ * beginning belongs to the last turn.
  * @param isModels whether the model made a step
  */
 export function lastPast<S>(steps: readonly S[], isModels: (step: S) => boolean): number {
@@ -107,8 +107,12 @@ export function cacheMark(json: Json, dropped: DroppedFields): CacheMark | undef
   return undefined
 }
 
-/** The parts with a mark at the last of them. A mark at a blank text is dropped: providers have no blank texts. */
-export function marked<P extends Part>(parts: readonly P[], cache: CacheMark | undefined, dropped: DroppedFields): P[] {
+/**
+ * The parts of an element with its mark at the last of them. A mark at a blank text is dropped: providers have no blank
+ * texts.
+ */
+export function marked<P extends Part>(parts: readonly P[], element: Json, dropped: DroppedFields): P[] {
+  const cache = cacheMark(element, dropped)
   const last = parts.at(-1)
   if (cache && (!last || ('text' in last && last.text.trim() === ''))) {
     dropped.add('cache_control')

@@ -16,8 +16,8 @@ const FORMATS: ReadonlySet<unknown> = new Set(words('date-time time date duratio
 const DEPTH_MAX = 64
 
 /**
- * A schema without the keywords that cannot be enforced. As in the vendor's SDKs, they are told to the model in the
- * description.
+ * A schema without the keywords that its provider cannot enforce. The description of the schema tells the model about
+ * them, as the vendor's SDKs do.
  */
 export class Narrowing {
   readonly schema: Json
@@ -113,7 +113,7 @@ export class Narrowing {
     result['properties'] = this.#each(properties, below(at, 'properties'))
     if (required.length > 0) result['required'] = required
     result['additionalProperties'] = false
-    // A map is told to the model.
+    // The provider cannot enforce a map. `#tell` describes it.
     if (isOpen) this.closed = true
     else take('additionalProperties')
   }

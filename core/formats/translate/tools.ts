@@ -76,7 +76,7 @@ export function providerTools(
   for (const { type } of skippedTools) dropped.add(`tools.${type}`)
 }
 
-/** The tools that a choice allows. @throws GatewayError invalid_body if there is none */
+/** The tools that a choice allows. @throws GatewayError invalid_body if it allows none of the tools */
 export function allowed(tools: readonly Tool[], names: readonly string[]): Tool[] {
   const wanted = new Set(names)
   const found = tools.filter(({ name }) => wanted.has(name))

@@ -13,7 +13,7 @@ export interface TranslationJob {
   /** The request as an upstream of the client's format would get it, in JSON. */
   readonly bytes: Uint8Array
   readonly headers: Readonly<Record<string, unknown>>
-  readonly limits: ModelTraits
+  readonly traits: ModelTraits
   /** Most output tokens, if a stage has lowered the limit. */
   readonly maxOutput?: number | undefined
 }
@@ -58,7 +58,7 @@ export function translateRequest({
   upstream,
   bytes,
   headers,
-  limits,
+  traits,
   maxOutput,
 }: TranslationJob): TranslatedRequest {
   const dropped = new DroppedFields()
@@ -70,14 +70,14 @@ export function translateRequest({
   const encoded = upstream.codec.encodeRequest(
     { ...request, ...(limit !== undefined && { maxOutput: limit }) },
     dropped,
-    limits,
+    traits,
   )
   return {
     bytes: Buffer.from(JSON.stringify(encoded)),
     streams: request.stream,
     usageAsked: request.usageAsked,
     maxOutput: limit && Math.max(limit, upstream.leastOutput),
-    marksPrompt: upstream.codec.marksPrompt?.(request, limits) === true,
+    marksPrompt: upstream.codec.marksPrompt?.(request, traits) === true,
     asksForTier: encoded['service_tier'] !== undefined,
     tools: request.tools.map(({ name, freeform, home }) => ({ name, freeform, ...(home && { home }) })),
     dropped: dropped.names,

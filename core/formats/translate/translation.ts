@@ -15,7 +15,7 @@ export interface Between {
   readonly headers: Readonly<Record<string, unknown>>
   /** The name of the model that the client used. */
   readonly asked: string
-  readonly limits: ModelTraits
+  readonly traits: ModelTraits
   readonly requestId: string
   /** Milliseconds since the epoch. */
   readonly startedAt: number
@@ -124,12 +124,12 @@ function traitsOf({ output, thinking, thinkingOff, sampling, cacheMarks, reasoni
   return present({ output, thinking, thinkingOff, sampling, cacheMarks, reasoning })
 }
 
-function jobOf({ client, upstream, body, headers, limits }: Between): TranslationJob {
+function jobOf({ client, upstream, body, headers, traits }: Between): TranslationJob {
   return {
     client,
     upstream,
     headers,
-    limits: traitsOf(limits),
+    traits: traitsOf(traits),
     bytes: body.bytes(),
   }
 }

@@ -26,6 +26,11 @@ export function withMembers(object: JsonView, change: (name: string, value: Json
   return isSame ? object : within(OPEN_OBJECT, pieces, CLOSE_OBJECT)
 }
 
+/** The JSON of a list of values. */
+export function listOf(values: readonly Buffer[]): Buffer {
+  return within(OPEN_ARRAY, values, CLOSE_ARRAY)
+}
+
 /** A list whose elements are changed one by one. */
 export class ListRebuild {
   readonly #list: JsonView
@@ -57,7 +62,7 @@ export class ListRebuild {
   get result(): JsonView | Buffer {
     if (this.#isSame) return this.#list
     this.#endRun()
-    return within(OPEN_ARRAY, this.#pieces, CLOSE_ARRAY)
+    return listOf(this.#pieces)
   }
 
   #endRun(): void {
