@@ -1,6 +1,6 @@
 /** A gateway with the admin API, and an operator who may do everything. */
 import type { Test } from 'tap'
-import { newSecret } from '../core/ledger/key-secrets.ts'
+import { newSecret } from '../core/keys/secrets.ts'
 import { type Answer, type Options, startGateway, type TestGateway } from './gateway.ts'
 
 /** Calls an operation below `/admin/api`. A text as body is sent as it is. */

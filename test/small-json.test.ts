@@ -1,5 +1,5 @@
 import t from 'tap'
-import { smallJson } from '../core/exchange/small-json.ts'
+import { smallJson } from '../core/client/small-json.ts'
 
 const read = (text: string): unknown => smallJson(Buffer.from(text))
 

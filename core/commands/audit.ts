@@ -2,10 +2,10 @@
 import type { Config } from '../config/config.ts'
 import { audit } from '../ledger/audit.ts'
 import { differenceOf } from '../ledger/opinions.ts'
-import { type Correction, recount, wordsOf } from '../ledger/recount.ts'
+import { type Correction, recount, wordsOf } from '../ledger/recovery/recount.ts'
 import type { Environment } from '../lib/environment.ts'
 import type { Ledger } from '../ledger/ledger.ts'
-import { stored } from '../ledger/scripts.ts'
+import { orUnavailable } from '../records/unavailable.ts'
 import { find } from './keys.ts'
 import { auditEntry } from './audited.ts'
 import { onLedger } from './shared.ts'
@@ -59,7 +59,7 @@ async function repair(
     corrected: async correction => {
       const { account, ...details } = correction
       corrections.push(correction)
-      await stored(records.audit.add(auditEntry(environment, 'account.repair', account, details)))
+      await orUnavailable(records.audit.add(auditEntry(environment, 'account.repair', account, details)))
     },
   })
   return corrections

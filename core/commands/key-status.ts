@@ -1,7 +1,7 @@
 /** `tollgate keys disable` and `enable`. Disabling works while the records are away. */
 import type { Config } from '../config/config.ts'
-import { disableInStore } from '../ledger/key-changes.ts'
-import { digestOf } from '../ledger/key-secrets.ts'
+import { disableInStore } from '../keys/changes.ts'
+import { digestOf } from '../keys/secrets.ts'
 import type { Environment } from '../lib/environment.ts'
 import { RecordsError } from '../records/database.ts'
 import { addAudit } from '../records/audit-log.ts'

@@ -1,11 +1,11 @@
 /** `tollgate upstreams`: the accounts of the upstreams, their health, and what an operator does about it. */
 import type { Account, Config, Upstream } from '../config/config.ts'
 import { suggest } from '../config/locate.ts'
-import { probe } from '../upstream/probe.ts'
+import { probe } from '../upstream/connection/probe.ts'
 import type { Ledger } from '../ledger/ledger.ts'
 import type { Environment } from '../lib/environment.ts'
 import { accountsOf, accountsView, type AccountView, cheapestOf } from '../operator/accounts-view.ts'
-import { stored } from '../ledger/scripts.ts'
+import { orUnavailable } from '../records/unavailable.ts'
 import { addAudit } from '../records/audit-log.ts'
 import type { Also } from '../records/database.ts'
 import { Pool } from '../pool/pool.ts'
@@ -52,7 +52,7 @@ export async function changeAccount(
     const { pool, sharing } = await poolOf(environment, config, ledger)
     const audit = auditEntry(environment, `account.${action}`, account.name)
     if (action === 'reset') {
-      await stored(ledger.records.audit.add(audit))
+      await orUnavailable(ledger.records.audit.add(audit))
       pool.health(account).reset(environment.now())
       await sharing.write(account.name)
     } else {

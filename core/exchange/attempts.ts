@@ -7,7 +7,7 @@ import { LRUCache } from 'lru-cache'
 import type { Exchange, Outcome, With } from './exchange.ts'
 import type { Claim } from '../ledger/accounts.ts'
 import type { AttemptPart } from '../ledger/hold.ts'
-import { JoinedReply, type Outlet, type SharedBytes } from './outlet.ts'
+import { JoinedReply, type Outlet, type SharedBytes } from '../client/outlet.ts'
 
 /** One attempt at a request. */
 export class ClientAttempt {

@@ -3,9 +3,9 @@ import type { IncomingMessage } from 'node:http'
 import type { Limits } from '../config/config.ts'
 import { GatewayError, soonMs } from '../errors.ts'
 import { Share, type Shares, type Taker } from '../lib/shares.ts'
-import type { ClientConnection } from './client-connections.ts'
-import { beyondMemory, FOR_REQUESTS, shortOfMemory } from './memory.ts'
-import { discarded } from './read-body.ts'
+import type { ClientConnection } from '../client/connections.ts'
+import { beyondMemory, FOR_REQUESTS, shortOfMemory } from '../client/memory.ts'
+import { discarded } from '../client/read-body.ts'
 
 /** What the server knows about a request before its exchange begins. */
 export interface RequestSetup {

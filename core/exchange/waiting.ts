@@ -1,7 +1,7 @@
 /** What the client of a stream gets while its reply has not begun: comments, so that nothing on the way gives up. */
 import type { GatewayError } from '../errors.ts'
 import type { Format, RunningStream } from '../formats/index.ts'
-import type { Outlet } from './outlet.ts'
+import type { Outlet } from '../client/outlet.ts'
 
 /** A comment that keeps a silent stream open. */
 export const KEEPALIVE = Buffer.from(': keepalive\n\n')

@@ -16,7 +16,7 @@ import {
 } from '../formats/index.ts'
 import type { DocumentsJob } from '../metering/documents.ts'
 import type { Log } from '../lib/log.ts'
-import { shortOfMemory } from '../exchange/memory.ts'
+import { shortOfMemory } from '../client/memory.ts'
 import { Rotation } from '../lib/rotation.ts'
 import { SLICE_BYTES, turn } from '../lib/turns.ts'
 

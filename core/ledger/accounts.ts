@@ -9,10 +9,11 @@ import type { HistoryEntry, Notes } from '../records/entry.ts'
 import { notesText } from '../records/notes.ts'
 import type { Records } from '../records/records.ts'
 import type { Store } from '../store/store.ts'
-import { bucketAt } from './buckets.ts'
+import { bucketAt } from './script/buckets.ts'
 import { Reads } from './reads.ts'
-import { Restorer } from './restore.ts'
-import { causeOf, Scripts, stored } from './scripts.ts'
+import { Restorer } from './recovery/restore.ts'
+import { Scripts } from './script/scripts.ts'
+import { causeOf, orUnavailable } from '../records/unavailable.ts'
 
 /** The largest balance in nano-credits. The script calculates exactly up to there. */
 const BALANCE_MAX = 9_000_000_000_000_000n
@@ -100,9 +101,11 @@ export class Accounts extends Reads {
       if (amount < 0n) await this.#covered(sql, account, -amount)
       await also?.(sql)
     }
-    const done = await stored(this.records.keys.grant(account, wish, BALANCE_MAX, within)).catch((thrown: unknown) => {
-      throw thrown instanceof NotCovered ? new RangeError(thrown.message) : thrown
-    })
+    const done = await orUnavailable(this.records.keys.grant(account, wish, BALANCE_MAX, within)).catch(
+      (thrown: unknown) => {
+        throw thrown instanceof NotCovered ? new RangeError(thrown.message) : thrown
+      },
+    )
     if (done === 'deleted') throw new RangeError(`the key ${account} is deleted`)
     if (done === 'under') throw new RangeError(`the balance has less than ${formatCredits(-amount)} credits`)
     if (done === 'over') throw new RangeError(`a balance may not exceed ${formatCredits(BALANCE_MAX)} credits`)
@@ -111,7 +114,7 @@ export class Accounts extends Reads {
     if (grant.amount !== amount)
       throw new RangeError(`this idempotency key was already used to ${change(grant.amount)}`)
     // Grants that other calls left pending come first.
-    const key = await stored(this.records.keys.get(account))
+    const key = await orUnavailable(this.records.keys.get(account))
     if (!key) throw new RangeError(`there is no key ${account}`)
     try {
       await this.restorer.restore(key)
@@ -228,7 +231,7 @@ export class Accounts extends Reads {
     for (const id of others) set(id, output, output)
     set(reply, total, likely)
     const before = this.noting.get(account)
-    const noted = Promise.allSettled([before, stored(pipeline.exec())])
+    const noted = Promise.allSettled([before, orUnavailable(pipeline.exec())])
     this.noting.set(account, noted)
     const [, outcome] = await noted
     if (this.noting.get(account) === noted) this.noting.delete(account)

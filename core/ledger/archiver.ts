@@ -9,12 +9,13 @@ import { sideBySide } from '../lib/side-by-side.ts'
 import { NewerTables } from '../records/migrations.ts'
 import { type Position, StaleGeneration } from '../records/recorder.ts'
 import type { Records } from '../records/records.ts'
-import { endOf, KEPT_MS } from './buckets.ts'
-import type { Continuity } from './continuity.ts'
-import { type Scripts, stored } from './scripts.ts'
-import type { SharedState } from './store-meta.ts'
-import { SHARDS } from './store-keys.ts'
-import { readStream, type StreamEntry, textOf } from './stream.ts'
+import { endOf, KEPT_MS } from './script/buckets.ts'
+import type { Continuity } from './recovery/continuity.ts'
+import type { Scripts } from './script/scripts.ts'
+import { orUnavailable } from '../records/unavailable.ts'
+import type { SharedState } from './recovery/store-meta.ts'
+import { SHARDS } from './script/store-keys.ts'
+import { readStream, type StreamEntry, textOf } from './script/stream.ts'
 
 /**
  * Entries of one shard that are read at once, shards that are read at the same time, and entries that one transaction
@@ -74,7 +75,7 @@ export class Archiver {
   async look(): Promise<void> {
     const { redis, keys } = this.#scripts
     const lengths = await Promise.all(
-      Array.from({ length: SHARDS }, (_, shard) => stored(redis.xlen(keys.stream(shard)))),
+      Array.from({ length: SHARDS }, (_, shard) => orUnavailable(redis.xlen(keys.stream(shard)))),
     )
     const waiting = lengths.flatMap((length, shard) => (length > 0 ? [shard] : []))
     const firsts = await Promise.all(waiting.map(shard => readStream(this.#scripts, shard, { count: 1 })))
@@ -100,7 +101,7 @@ export class Archiver {
   /** Records the entries of the announced shards, and of the next few in turn. @throws Error if it cannot */
   async run(): Promise<void> {
     const { redis, keys } = this.#scripts
-    const announced = await stored(redis.spop(keys.shared('announced'), ANNOUNCED_AT_ONCE))
+    const announced = await orUnavailable(redis.spop(keys.shared('announced'), ANNOUNCED_AT_ONCE))
     for (const shard of announced) this.#announced.add(Number(shard))
     const shards = new Set(this.#announced)
     this.#announced.clear()
@@ -149,7 +150,7 @@ export class Archiver {
     const lasts = new Map<number, string>()
     await Promise.all(
       shards.map(async shard => {
-        const [last] = await stored(redis.xrevrange(keys.stream(shard), '+', '-', 'COUNT', 1))
+        const [last] = await orUnavailable(redis.xrevrange(keys.stream(shard), '+', '-', 'COUNT', 1))
         if (!last) return
         lasts.set(shard, last[0])
         this.announce(shard)
@@ -158,7 +159,7 @@ export class Archiver {
     await this.pass()
     for (const [shard, last] of lasts) {
       // What was recorded is deleted.
-      while ((await stored(redis.xrange(keys.stream(shard), '-', last, 'COUNT', 1))).length > 0) {
+      while ((await orUnavailable(redis.xrange(keys.stream(shard), '-', last, 'COUNT', 1))).length > 0) {
         if (looks-- <= 0) return false
         await sleep(LEFT_LOOK_MS)
       }
@@ -210,7 +211,7 @@ export class Archiver {
     await Promise.all(
       // Exactly these: a store that another server took over may have new entries with earlier ids.
       pages.map(({ shard, entries }) =>
-        stored(redis.xdel(keys.stream(shard), ...entries.map(({ position }) => textOf(position)))),
+        orUnavailable(redis.xdel(keys.stream(shard), ...entries.map(({ position }) => textOf(position)))),
       ),
     )
   }
@@ -230,7 +231,7 @@ export class Archiver {
       buckets.set(outcomes, at)
       this.#expiring.set(outcomes, true)
     }
-    await Promise.all([...buckets].map(([key, at]) => stored(this.#scripts.redis.pexpireat(key, at))))
+    await Promise.all([...buckets].map(([key, at]) => orUnavailable(this.#scripts.redis.pexpireat(key, at))))
   }
 }
 

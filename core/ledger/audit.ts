@@ -8,8 +8,8 @@ import type { RecordedKey } from '../records/key-records.ts'
 import { chargeParts, recomputed } from './entries.ts'
 import { type Opinion, Opinions } from './opinions.ts'
 import type { Ledger } from './ledger.ts'
-import { stored } from './scripts.ts'
-import { type StreamEntry, unrecorded } from './stream.ts'
+import { orUnavailable } from '../records/unavailable.ts'
+import { type StreamEntry, unrecorded } from './script/stream.ts'
 
 /** What is wrong with one account. */
 export interface Drift {
@@ -79,7 +79,7 @@ export async function auditAccount(ledger: Ledger, account: string, depth: Depth
 }
 
 async function keysOf({ records }: Ledger, accounts: readonly string[]): Promise<RecordedKey[]> {
-  const found = await Promise.all(accounts.map(account => stored(records.keys.get(account))))
+  const found = await Promise.all(accounts.map(account => orUnavailable(records.keys.get(account))))
   return found.filter(key => key !== undefined)
 }
 
@@ -126,12 +126,12 @@ class AccountAudit {
    * Compares the sums. Returns undefined if they agree. What differs is certain only if nothing moved while it was read.
    */
   async #compare(): Promise<{ words: string[]; certain: boolean } | undefined> {
-    const key = await stored(this.#ledger.records.keys.get(this.#account))
+    const key = await orUnavailable(this.#ledger.records.keys.get(this.#account))
     if (!key) return undefined
     const before = await this.#stored()
     const fresh = await unrecorded(this.#ledger.scripts, this.#account)
     const held = await this.#held()
-    const grants = await stored(this.#ledger.records.keys.grants(this.#account, 1))
+    const grants = await orUnavailable(this.#ledger.records.keys.grants(this.#account, 1))
     const after = await this.#stored()
     // A new key is written to the store after it was recorded.
     if ((!before || !after) && key.pending) return undefined
@@ -167,20 +167,20 @@ class AccountAudit {
    * already, and a server that took over may have counted them in the place of those that it lost.
    */
   async #waiting(entries: readonly StreamEntry[], { ordinal }: RecordedKey): Promise<bigint> {
-    const recorded = await stored(this.#ledger.records.history.withIds(entries.map(({ id }) => id)))
+    const recorded = await orUnavailable(this.#ledger.records.history.withIds(entries.map(({ id }) => id)))
     for (const [id, entry] of recorded) if (entry.ordinal > ordinal) recorded.delete(id)
     return chargesAdded(entries, recorded)
   }
 
   /** Whether entries were recorded since a key was read. */
   async #moved(key: RecordedKey): Promise<boolean> {
-    const { ordinal, settled } = await stored(this.#ledger.records.history.totals(this.#account))
+    const { ordinal, settled } = await orUnavailable(this.#ledger.records.history.totals(this.#account))
     return ordinal !== key.ordinal || settled !== key.settled
   }
 
   async #stored(): Promise<StoredAccount | undefined> {
     const { redis, keys } = this.#ledger.scripts
-    const [granted, balance, held, ordinal, grants, count, version] = await stored(
+    const [granted, balance, held, ordinal, grants, count, version] = await orUnavailable(
       redis.hmget(keys.of(this.#account).account, 'gra', 'bal', 'rsv', 'sq', 'gn', 'n', 've'),
     )
     if (granted === null || granted === undefined) return undefined
@@ -202,11 +202,13 @@ class AccountAudit {
     const ids: string[] = []
     let cursor = '0'
     do {
-      const [next, found] = await stored(redis.zscan(leases, cursor, 'MATCH', `${this.#account} *`, 'COUNT', 1000))
+      const [next, found] = await orUnavailable(
+        redis.zscan(leases, cursor, 'MATCH', `${this.#account} *`, 'COUNT', 1000),
+      )
       cursor = next
       for (let at = 0; at < found.length; at += 2) ids.push((found[at] ?? '').split(' ')[1] ?? '')
     } while (cursor !== '0')
-    const texts = await Promise.all([...new Set(ids)].map(id => stored(redis.get(keys.hold(this.#account, id)))))
+    const texts = await Promise.all([...new Set(ids)].map(id => orUnavailable(redis.get(keys.hold(this.#account, id)))))
     const holds = texts.filter(text => text !== null)
     return { amount: holds.reduce((sum, text) => sum + BigInt(text.split(' ')[0] ?? 0), 0n), count: holds.length }
   }
@@ -215,9 +217,9 @@ class AccountAudit {
   async #addUp(reprice: boolean): Promise<void> {
     const { history } = this.#ledger.records
     for (let tries = 1; ; tries++) {
-      const totals = await stored(history.totals(this.#account))
-      const sum = (await stored(history.charges(this.#account))) + totals.folded
-      const after = await stored(history.totals(this.#account))
+      const totals = await orUnavailable(history.totals(this.#account))
+      const sum = (await orUnavailable(history.charges(this.#account))) + totals.folded
+      const after = await orUnavailable(history.totals(this.#account))
       if (sum === totals.settled) break
       // Entries were recorded or deleted between the readings.
       if ((after.ordinal !== totals.ordinal || after.entries !== totals.entries) && tries < TRIES) continue

@@ -8,14 +8,15 @@ import type { Environment } from '../lib/environment.ts'
 import { type Log, reasonOf } from '../lib/log.ts'
 import { OnceInAWhile } from '../lib/once-in-a-while.ts'
 import { Archiver } from './archiver.ts'
-import type { Continuity } from './continuity.ts'
-import type { SharedState } from './store-meta.ts'
-import { Duty } from './duty.ts'
+import type { Continuity } from './recovery/continuity.ts'
+import type { SharedState } from './recovery/store-meta.ts'
+import { Duty } from './recovery/duty.ts'
 import { reapOperation } from './operations.ts'
-import { recount } from './recount.ts'
-import type { Restorer } from './restore.ts'
-import { causeOf, type Scripts, stored } from './scripts.ts'
-import { rewriteFiles } from './servers.ts'
+import { recount } from './recovery/recount.ts'
+import type { Restorer } from './recovery/restore.ts'
+import type { Scripts } from './script/scripts.ts'
+import { causeOf, orUnavailable } from '../records/unavailable.ts'
+import { rewriteFiles } from './recovery/servers.ts'
 import type { RecordedKey } from '../records/key-records.ts'
 import type { Records } from '../records/records.ts'
 
@@ -157,14 +158,14 @@ export class Background {
   /** Records the requests of this process that have ended and were not recorded with entries. */
   async #recordRequests(): Promise<void> {
     // In a rolling upgrade, only processes of the new version record.
-    if (!this.archiver.outdated) await stored(this.#records.recorder.recordRequests())
+    if (!this.archiver.outdated) await orUnavailable(this.#records.recorder.recordRequests())
   }
 
   /** Ends the holds whose leases are over. @returns the number of holds */
   async reap(): Promise<number> {
     const { redis, keys } = this.#scripts
     let ended = 0
-    for (const shard of await stored(redis.smembers(keys.shared('holding'))))
+    for (const shard of await orUnavailable(redis.smembers(keys.shared('holding'))))
       ended += await this.#reapShard(Number(shard))
     if (ended > 0) this.#log.warn({ holds: ended }, 'ended expired holds and charged what was delivered')
     return ended
@@ -175,7 +176,9 @@ export class Background {
     let ended = 0
     for (;;) {
       const now = String(this.#continuity.now())
-      const leases = await stored(redis.zrangebyscore(keys.leases(shard), '-inf', now, 'LIMIT', 0, EXPIRED_AT_ONCE))
+      const leases = await orUnavailable(
+        redis.zrangebyscore(keys.leases(shard), '-inf', now, 'LIMIT', 0, EXPIRED_AT_ONCE),
+      )
       const answers: string[] = []
       for (let at = 0; at < leases.length; at += REAPED_AT_ONCE)
         answers.push(...(await Promise.all(leases.slice(at, at + REAPED_AT_ONCE).map(lease => this.#reapHold(lease)))))
@@ -194,35 +197,35 @@ export class Background {
   /** Writes pending records and grants to the store, and records the keys that were disabled without the records. */
   async applyPending(): Promise<void> {
     const { redis, keys } = this.#scripts
-    const pending = await stored(this.#records.keys.pending(PENDING_AT_ONCE))
+    const pending = await orUnavailable(this.#records.keys.pending(PENDING_AT_ONCE))
     for (const key of pending) {
       // One key that cannot be written must not keep others from it.
       try {
         await this.#restorer.restore(key)
-        await stored(this.#records.keys.applied([key], this.#continuity.now()))
+        await orUnavailable(this.#records.keys.applied([key], this.#continuity.now()))
       } catch (cause) {
         this.#log.warn({ err: cause, key: key.id }, 'the record of a key cannot be written to the store')
       }
     }
-    const disabled = await stored(redis.smembers(keys.shared('disabled')))
+    const disabled = await orUnavailable(redis.smembers(keys.shared('disabled')))
     for (const id of disabled) await this.recordDisabled(id)
   }
 
   /** Records that a key is disabled in the store. @returns its record before that, if there is one */
   async recordDisabled(id: string): Promise<RecordedKey | undefined> {
     const { redis, keys } = this.#scripts
-    const [status, version] = await stored(redis.hmget(keys.of(id).account, 'st', 've'))
-    const key = await stored(this.#records.keys.get(id))
+    const [status, version] = await orUnavailable(redis.hmget(keys.of(id).account, 'st', 've'))
+    const key = await orUnavailable(this.#records.keys.get(id))
     if (key?.status === 'active' && status === 'disabled') {
       // If the record has changed meanwhile, the rest of it has yet to be written to the store.
       const ahead = Number(version) > key.version
       const record = { ...key, status: 'disabled' as const, version: ahead ? Number(version) : key.version + 1 }
-      const changed = await stored(
+      const changed = await orUnavailable(
         this.#records.keys.change(id, key.version, record, { at: this.#continuity.now(), pending: !ahead }),
       )
       if (!changed) throw new Error(`the record of ${id} was changed at the same time`)
     }
-    await stored(redis.srem(keys.shared('disabled'), id))
+    await orUnavailable(redis.srem(keys.shared('disabled'), id))
     return key
   }
 
@@ -259,9 +262,9 @@ export class Background {
 
   /** Deletes exchanges, failures and sums of days that are older than their histories. @returns the number of exchanges */
   async deleteOld(): Promise<number> {
-    await stored(this.#records.deleteFailuresBefore(this.#continuity.now() - this.#config.failureHistoryMs))
-    await stored(this.#records.deleteDaysBefore(this.#continuity.now() - this.#config.dayHistoryMs))
-    return stored(this.#records.deleteBefore(this.#continuity.now() - this.#config.historyMs))
+    await orUnavailable(this.#records.deleteFailuresBefore(this.#continuity.now() - this.#config.failureHistoryMs))
+    await orUnavailable(this.#records.deleteDaysBefore(this.#continuity.now() - this.#config.dayHistoryMs))
+    return orUnavailable(this.#records.deleteBefore(this.#continuity.now() - this.#config.historyMs))
   }
 
   /** Records everything that is in the store now, or waits until the process that has the duty has done so. */
@@ -269,7 +272,7 @@ export class Background {
     await this.#scripts.answered()
     // Only that process has the stages that watch what is recorded.
     const left = !this.#leading && (await this.#duty.isTaken()) && (await this.archiver.leave(LEFT_MS))
-    if (!left) await stored(this.archiver.runAll())
+    if (!left) await orUnavailable(this.archiver.runAll())
     await this.#recordRequests()
   }
 
@@ -300,7 +303,7 @@ export class Background {
     const leads = !this.archiver.outdated && (await this.#duty.take())
     // Somebody has to look what waits, also while no process of the new version runs.
     const isAlone = this.archiver.outdated && ++this.#beats % LOOK_EVERY === 0 && !(await this.#duty.isTaken())
-    if (isAlone) this.archiver.outdated = await stored(this.#records.isNewer())
+    if (isAlone) this.archiver.outdated = await orUnavailable(this.#records.isNewer())
     if ((leads && !this.#leading) || isAlone) await this.archiver.look()
     if (leads || isAlone) await this.#continuity.meta.share(this.archiver.waiting)
     // Nothing is recorded before it is known what the records must have.

@@ -7,7 +7,7 @@ import { deadline } from '../lib/deadline.ts'
 import { type Log, reasonOf } from '../lib/log.ts'
 import { Outbox } from './outbox.ts'
 import { Recent } from './recent.ts'
-import { causeOf } from './scripts.ts'
+import { causeOf } from '../records/unavailable.ts'
 import type { Settlement } from './settlement.ts'
 
 /** A settlement that the store has not answered for so long goes to the outbox as well, in milliseconds. */

@@ -3,7 +3,8 @@
  * the store for an hour, encrypted under a key that only the customer's secret gives.
  */
 import { createCipheriv, createDecipheriv, hkdfSync, randomBytes } from 'node:crypto'
-import { type Scripts, stored } from './scripts.ts'
+import type { Scripts } from './script/scripts.ts'
+import { orUnavailable } from '../records/unavailable.ts'
 
 /** How long an item is kept, in milliseconds. */
 const KEPT_MS = 3_600_000
@@ -61,7 +62,7 @@ export class KeptItems {
     await this.#writing.get(account)
     const { keys, redis } = this.#scripts
     const [items] = keys.kept(account)
-    const found = await stored(redis.hmget(items, ...ids))
+    const found = await orUnavailable(redis.hmget(items, ...ids))
     const key = keyOf({ account, secret })
     return new Map(
       ids.flatMap((id, index) => {

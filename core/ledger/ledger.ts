@@ -12,8 +12,8 @@ import type { Records } from '../records/records.ts'
 import { type Store } from '../store/store.ts'
 import { Accounts } from './accounts.ts'
 import { Background } from './background.ts'
-import { Buckets } from './buckets.ts'
-import { Continuity } from './continuity.ts'
+import { Buckets } from './script/buckets.ts'
+import { Continuity } from './recovery/continuity.ts'
 import { type End, type EndReason, Hold, type HoldAnswer, type HoldName, type HoldRequest } from './hold.ts'
 import { Deliveries } from './deliveries.ts'
 import { Doubtful } from './doubtful.ts'
@@ -21,8 +21,8 @@ import { KeptItems } from './kept-items.ts'
 import { holdOperation } from './operations.ts'
 import { Renewals } from './renewals.ts'
 import { restoreHolds } from './restored-holds.ts'
-import { CLOSED_STORE } from './refusals.ts'
-import { stored, unavailable } from './scripts.ts'
+import { CLOSED_STORE } from './recovery/refusals.ts'
+import { orUnavailable, unavailable } from '../records/unavailable.ts'
 import { type Settlement, settlementOf } from './settlement.ts'
 import { Settler } from './settler.ts'
 
@@ -275,7 +275,7 @@ export class Ledger extends Accounts {
   override async credit(account: string, entry: HistoryEntry, reason: string): Promise<bigint> {
     if (entry.kind !== 'reaped' || entry.charge <= 0n) return super.credit(account, entry, reason)
     const { id, bucket, charge } = entry
-    if ((await stored(this.scripts.redis.exists(this.scripts.keys.hold(account, id)))) > 0)
+    if ((await orUnavailable(this.scripts.redis.exists(this.scripts.keys.hold(account, id)))) > 0)
       throw new RangeError(`the request ${id} still runs; refund it when it has ended`)
     const notes = { endpoint: '', model: '', stream: false, ...entry.notes }
     await this.#deliveries.send(settlementOf({ account, id, bucket }, { charge, kind: 'settle', notes }, entry.at))

@@ -4,9 +4,9 @@ import type { StoreConfig } from '../config/config.ts'
 import type { Environment } from '../lib/environment.ts'
 import { fileOf, Records } from '../records/records.ts'
 import type { Store } from '../store/store.ts'
-import { lostFile } from './refusals.ts'
-import { stored } from './scripts.ts'
-import { StoreKeys } from './store-keys.ts'
+import { lostFile } from './recovery/refusals.ts'
+import { orUnavailable } from '../records/unavailable.ts'
+import { StoreKeys } from './script/store-keys.ts'
 
 /**
  * Opens the records that a store is used with. An empty file is not made in the place of one that the store knows.
@@ -25,7 +25,7 @@ export async function openRecords(
     const file = fileOf(config)
     if (file !== undefined && !existsSync(file)) {
       const meta = new StoreKeys(config.prefix).shared('meta')
-      if ((await stored(store.redis.hget(meta, 'records'))) !== null) throw new Error(lostFile(file))
+      if ((await orUnavailable(store.redis.hget(meta, 'records'))) !== null) throw new Error(lostFile(file))
     }
     return await Records.open(config, environment)
   } catch (thrown) {

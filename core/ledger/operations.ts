@@ -1,11 +1,11 @@
 /** The operations on holds, with their keys and arguments in the order that the script expects. */
 import { type HistoryEntry, reapedCharge } from '../records/entry.ts'
 import { notesText } from '../records/notes.ts'
-import type { Hold, HoldName, HoldRequest } from './hold.ts'
+import type { Hold, HoldRequest } from './hold.ts'
 import { partMs, ROLLING_PARTS, windowAt } from './quota-windows.ts'
-import type { Operation } from './scripts.ts'
+import type { Operation } from './script/scripts.ts'
 import type { Settlement } from './settlement.ts'
-import type { StoreKeys } from './store-keys.ts'
+import { leaseOf, type StoreKeys } from './script/store-keys.ts'
 
 /** What the records know of an exchange: nothing, or that it was reaped, with its charge and the number of that entry. */
 export type Verdict = '' | '?' | 'N' | `R${string}:${string}`
@@ -20,11 +20,6 @@ export interface SettlementLimits {
   readonly retriesMs: number
   readonly waivers: number
   readonly freeEntries: number
-}
-
-/** Returns the name of a hold in the set of leases, by which it is found when its lease ends. */
-export function leaseOf({ account, id }: HoldName, bucket: string): string {
-  return `${account} ${id} ${bucket}`
 }
 
 /** Returns the operation that requests a hold, on a key or on a quota. @param now by the store's clock */

@@ -11,7 +11,8 @@ import type { Environment } from '../lib/environment.ts'
 import { type FileLock, lockFile } from '../lib/file-lock.ts'
 import { namesIn, OpenFile, ownerOf, Reserve } from './outbox-file.ts'
 import { type Sealed, sendFile, type Sent } from './outbox-sending.ts'
-import { causeOf, RefusedOperation } from './scripts.ts'
+import { RefusedOperation } from './script/scripts.ts'
+import { causeOf } from '../records/unavailable.ts'
 import type { Settlement } from './settlement.ts'
 
 /** What an outbox needs. */

@@ -6,7 +6,7 @@ import { LRUCache } from 'lru-cache'
 import { priceFromText, writePrice } from '../money/price-text.ts'
 import type { Price } from '../money/price.ts'
 import type { Records } from '../records/records.ts'
-import { stored } from './scripts.ts'
+import { orUnavailable } from '../records/unavailable.ts'
 
 /** Price versions and their numbers. */
 export class PriceBook {
@@ -31,7 +31,7 @@ export class PriceBook {
   async keep(): Promise<void> {
     if (this.#missing.size === 0) return
     const missing = new Map(this.#missing)
-    await stored(this.#records.addPrices(missing))
+    await orUnavailable(this.#records.addPrices(missing))
     for (const version of missing.keys()) this.#missing.delete(version)
   }
 
@@ -39,7 +39,7 @@ export class PriceBook {
   async get(version: string): Promise<Price | undefined> {
     const known = this.#read.get(version)
     if (known) return known
-    const numbers = await stored(this.#records.price(version))
+    const numbers = await orUnavailable(this.#records.price(version))
     if (numbers === undefined) return undefined
     const price = priceFromText(numbers)
     this.#read.set(version, price)

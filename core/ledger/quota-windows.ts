@@ -1,7 +1,7 @@
 /** The time windows of quotas. Those of a calendar begin at the same local time, also when clocks are changed. */
 import { DateTime, type DateTimeUnit } from 'luxon'
 import type { CalendarWindow, Quota } from '../config/config.ts'
-import { OF_QUOTAS } from './store-keys.ts'
+import { OF_QUOTAS } from './script/store-keys.ts'
 
 /** A window, in milliseconds since the epoch. */
 export interface QuotaWindow {

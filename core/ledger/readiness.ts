@@ -1,7 +1,7 @@
 /** Whether the ledger can hold anything at this moment. */
 import type { Ledger } from './ledger.ts'
-import type { Scripts } from './scripts.ts'
-import { SHARDS } from './store-keys.ts'
+import type { Scripts } from './script/scripts.ts'
+import { SHARDS } from './script/store-keys.ts'
 
 /** How long the store keeps what a probe writes, in milliseconds. */
 const PROBE_MS = 1000

@@ -7,8 +7,9 @@ import type { HistoryRange } from '../records/history.ts'
 import type { Records } from '../records/records.ts'
 import type { RequestSum } from '../records/request-sums.ts'
 import { PriceBook } from './price-book.ts'
-import { type Scripts, stored } from './scripts.ts'
-import { type StreamEntry, unrecorded } from './stream.ts'
+import type { Scripts } from './script/scripts.ts'
+import { orUnavailable } from '../records/unavailable.ts'
+import { type StreamEntry, unrecorded } from './script/stream.ts'
 
 /** Maximum ids per query. */
 const IDS_AT_ONCE = 250
@@ -123,7 +124,7 @@ export class Reads {
     const { before = Infinity, from = -Infinity, to = Infinity, count } = range
     // An entry moves from the store to the records. In the other order, one that moves meanwhile would be missed.
     const fresh = await this.#unrecorded(account)
-    const recorded = await stored(this.records.history.entries(account, range))
+    const recorded = await orUnavailable(this.records.history.entries(account, range))
     const byId = new Map(recorded.map(entry => [entry.id, entry]))
     for (const entry of fresh) {
       const { id, ordinal } = entry
@@ -142,7 +143,7 @@ export class Reads {
    */
   async entry(id: string, account?: string): Promise<(HistoryEntry & { readonly account: string }) | undefined> {
     const fresh = account === undefined ? [] : await this.#unrecorded(account)
-    const recorded = await stored(this.records.history.entry(id))
+    const recorded = await orUnavailable(this.records.history.entry(id))
     const latest = fresh.findLast(entry => entry.id === id)
     return latest && latest.ordinal > (recorded?.ordinal ?? 0) ? latest : recorded
   }
@@ -150,7 +151,7 @@ export class Reads {
   /** Returns the number of entries in an account's history. */
   async historyLength(account: string): Promise<number> {
     const fresh = await this.#unrecorded(account)
-    const { entries, ordinal } = await stored(this.records.history.totals(account))
+    const { entries, ordinal } = await orUnavailable(this.records.history.totals(account))
     return entries + fresh.filter(entry => entry.ordinal > ordinal && entry.kind !== 'late').length
   }
 
@@ -162,7 +163,7 @@ export class Reads {
     await requests.idle()
     const { batches } = requests
     const waiting = requests.waiting(account)
-    const { summary, ordinal } = await stored(this.records.history.summary(account, nowMs))
+    const { summary, ordinal } = await orUnavailable(this.records.history.summary(account, nowMs))
     // What was recorded meanwhile would count twice.
     if (waiting.length > 0 && requests.batches !== batches && tries < SUMMARY_TRIES)
       return this.summary(account, nowMs, tries + 1)
@@ -184,7 +185,7 @@ export class Reads {
     else this.#looking++
     try {
       await this.scripts.answered()
-      return await stored(command(this.#lookups()))
+      return await orUnavailable(command(this.#lookups()))
     } finally {
       // The next waiting look-up takes this place.
       const next = this.#waiting.shift()

@@ -2,7 +2,7 @@
 import type { SwapList } from '../lib/swap-list.ts'
 import type { EndReason, Hold } from './hold.ts'
 import { renewOperation } from './operations.ts'
-import type { Scripts } from './scripts.ts'
+import type { Scripts } from './script/scripts.ts'
 
 /**
  * When the holds of a stream are renewed after its first event, in milliseconds, before they are renewed with all others:

@@ -1,7 +1,8 @@
 /** Holds again in a restored store what running requests need, before the store opens for new ones. */
 import { sideBySide } from '../lib/side-by-side.ts'
 import type { EndReason, Hold, HoldRequest } from './hold.ts'
-import { causeOf, RefusedOperation } from './scripts.ts'
+import { RefusedOperation } from './script/scripts.ts'
+import { causeOf } from '../records/unavailable.ts'
 import type { Settler } from './settler.ts'
 
 /** Holds that are restored at the same time. */

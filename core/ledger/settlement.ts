@@ -1,7 +1,7 @@
 /** Settlements: how an exchange ends, as it is sent to the store and as it waits on disk. */
 import type { Environment } from '../lib/environment.ts'
 import { isId, timeOfId } from '../lib/ids.ts'
-import { bucketAt } from './buckets.ts'
+import { bucketAt } from './script/buckets.ts'
 import type { AttemptPart, End, HoldName } from './hold.ts'
 import { notesText } from '../records/notes.ts'
 

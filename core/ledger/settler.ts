@@ -3,13 +3,14 @@
  * records are asked first.
  */
 import { isFinal, type HistoryEntry } from '../records/entry.ts'
-import { isOld, startOf } from './buckets.ts'
-import type { Continuity } from './continuity.ts'
+import { isOld, startOf } from './script/buckets.ts'
+import type { Continuity } from './recovery/continuity.ts'
 import type { Hold, HoldName } from './hold.ts'
 import { extendOperation, settleOperation, type SettlementLimits, type Verdict, verdictOf } from './operations.ts'
-import { OF_QUOTAS } from './store-keys.ts'
-import { CLOSED_STORE } from './refusals.ts'
-import { type Scripts, unavailable } from './scripts.ts'
+import { OF_QUOTAS } from './script/store-keys.ts'
+import { CLOSED_STORE } from './recovery/refusals.ts'
+import type { Scripts } from './script/scripts.ts'
+import { unavailable } from '../records/unavailable.ts'
 import type { Settlement } from './settlement.ts'
 
 /** Sends what needs to know how an exchange ended. */

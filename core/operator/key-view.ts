@@ -1,7 +1,7 @@
 /** A key as operators see it. */
 import type { Config } from '../config/config.ts'
 import type { Ledger } from '../ledger/ledger.ts'
-import { isoTime, standing } from '../metering/account-views.ts'
+import { isoTime, standing } from '../account/views.ts'
 import { formatCredits } from '../money/credits.ts'
 import type { RecordedKey } from '../records/key-records.ts'
 

@@ -1,8 +1,8 @@
 /** What happens at the moment: sums of today and of the last minute, and the health of the accounts. */
 import type { Config } from '../config/config.ts'
 import type { Ledger } from '../ledger/ledger.ts'
-import { stored } from '../ledger/scripts.ts'
-import { isoTime } from '../metering/account-views.ts'
+import { orUnavailable } from '../records/unavailable.ts'
+import { isoTime } from '../account/views.ts'
 import type { Pool } from '../pool/pool.ts'
 import type { PoolSharing } from '../pool/sharing.ts'
 import { COUNTERS, type DayCount, noCount } from '../records/day-sums.ts'
@@ -76,7 +76,7 @@ export class OverviewFeed {
     const today = dayOf(now)
     const [accounts, days] = await Promise.all([
       accountsView(config, ledger, pool, sharing, now),
-      stored(usageBy(ledger.records.database, 'day', { from: today, to: today, count: 1 })),
+      orUnavailable(usageBy(ledger.records.database, 'day', { from: today, to: today, count: 1 })),
     ])
     const sums = days[0] ?? noCount()
     // Yesterday's sums say nothing about this minute.

@@ -1,6 +1,6 @@
 /** Refunds what an entry of a history charged. */
 import type { Ledger } from '../ledger/ledger.ts'
-import { causeOf } from '../ledger/scripts.ts'
+import { causeOf } from '../records/unavailable.ts'
 import { formatCredits } from '../money/credits.ts'
 import { type AuditEntry } from '../records/audit-log.ts'
 import { RecordsError } from '../records/database.ts'

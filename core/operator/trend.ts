@@ -1,8 +1,8 @@
 /** What an operator looks at first: yesterday and the last days, the last hour, and keys that are used up soon. */
 import type { Ledger } from '../ledger/ledger.ts'
-import { stored } from '../ledger/scripts.ts'
+import { orUnavailable } from '../records/unavailable.ts'
 import type { MeterState } from '../metering/meter-state.ts'
-import { isoTime } from '../metering/account-views.ts'
+import { isoTime } from '../account/views.ts'
 import { formatCredits } from '../money/credits.ts'
 import { dayOf } from '../records/entry.ts'
 import { boundOf } from '../records/months.ts'
@@ -62,7 +62,7 @@ export class Trend {
   async read(now: number) {
     const { database } = this.#ledger.records
     const today = dayOf(now)
-    const [days, minutes, soon] = await stored(
+    const [days, minutes, soon] = await orUnavailable(
       Promise.all([
         usageBy(database, 'day', { from: today - DAYS + 1, to: today, count: DAYS }),
         lastHour(database, Buffer.from(boundOf(now - HOUR_MS), 'hex')),

@@ -4,7 +4,8 @@
  */
 import { createHash } from 'node:crypto'
 import type { Config } from '../config/config.ts'
-import { type Scripts, stored } from '../ledger/scripts.ts'
+import type { Scripts } from '../ledger/script/scripts.ts'
+import { orUnavailable } from '../records/unavailable.ts'
 import { type Log, reasonOf } from '../lib/log.ts'
 import { OnceInAWhile } from '../lib/once-in-a-while.ts'
 import type { Also } from '../records/database.ts'
@@ -105,7 +106,7 @@ export class PoolSharing {
   /** Returns how often the accounts were asked by all processes, by name. @throws GatewayError unavailable */
   async asked(): Promise<(name: string) => Asked> {
     const { redis, keys } = this.#scripts
-    const sums = await stored(redis.hgetall(keys.shared('asked')))
+    const sums = await orUnavailable(redis.hgetall(keys.shared('asked')))
     const sum = (name: string, kind: keyof Asked): number => Number(sums[`${name} ${kind}`] ?? 0)
     return name => ({ requests: sum(name, 'requests'), failures: sum(name, 'failures') })
   }
@@ -127,7 +128,7 @@ export class PoolSharing {
   /** Adopts what other processes know that is newer. @returns what the store has, by account */
   async #adopt(): Promise<Map<string, Shared>> {
     const { redis, keys } = this.#scripts
-    const texts = await stored(redis.hgetall(keys.shared('pool')))
+    const texts = await orUnavailable(redis.hgetall(keys.shared('pool')))
     const states = new Map<string, Shared>()
     const disabled = parsed(texts[DISABLED_MEMBER]) as readonly string[] | undefined
     if (disabled) this.#obey(disabled)
@@ -176,7 +177,7 @@ function parsed(text: string | undefined): unknown {
 
 /** Returns the names of the accounts that an operator has disabled. @throws GatewayError unavailable */
 export async function disabledAccounts({ database }: Records): Promise<readonly string[]> {
-  return namesIn(await stored(meta(database, DISABLED)))
+  return namesIn(await orUnavailable(meta(database, DISABLED)))
 }
 
 /**
@@ -196,7 +197,7 @@ export async function recordDisabled(
     await also?.(sql)
     return names
   })
-  return stored(change)
+  return orUnavailable(change)
 }
 
 function namesIn(text: string | undefined): string[] {

@@ -1,5 +1,6 @@
 /** How requests for each model have ended in the last hours, added up over all processes. No customer is in it. */
-import { type Scripts, stored } from '../ledger/scripts.ts'
+import type { Scripts } from '../ledger/script/scripts.ts'
+import { orUnavailable } from '../records/unavailable.ts'
 
 /** Requests that were answered, and those that failed for a reason that is not the client's. */
 export interface Ended {
@@ -74,7 +75,7 @@ export class Traffic {
     const now = this.#now()
     const last = Math.floor(now / HOUR_MS)
     const hours = Array.from({ length: 24 }, (_, at) => last - 23 + at)
-    const sums = await Promise.all(hours.map(hour => stored(redis.hgetall(this.#keyOf(hour)))))
+    const sums = await Promise.all(hours.map(hour => orUnavailable(redis.hgetall(this.#keyOf(hour)))))
     const recentFrom = Math.floor(now / SLOT_MS) - 2
     const found = new Map<string, { recent: Ended; hours: Ended[] }>()
     sums.forEach((fields, at) => {

@@ -121,7 +121,7 @@ export class Access {
       throw new GatewayError('rate_limited', { message: 'Too many failed sign-ins from this address.', retryAfterMs })
     let hasFailed = false
     try {
-      const found = await operator.stored(find())
+      const found = await operator.orUnavailable(find())
       hasFailed = found === undefined
       if (hasFailed) this.#valid.delete(digest)
       else this.#remember(digest)
@@ -159,7 +159,7 @@ export class Access {
     const { ledger, now } = this.#host
     const { secret, digest } = operator.newSecret(SESSION_PREFIX)
     const expiresAt = now() + this.#sessionMs
-    await operator.stored(ledger.records.tokens.open(token.id, digest, { now: now(), expiresAt }))
+    await operator.orUnavailable(ledger.records.tokens.open(token.id, digest, { now: now(), expiresAt }))
     this.#remember(digest)
     const actor = { token, secret, session: { csrf: csrfOf(secret), expiresAt } }
     return { actor, cookie: cookie(secret, this.#sessionMs, x) }
@@ -173,13 +173,13 @@ export class Access {
     const { ledger, now } = this.#host
     const digest = operator.digestOf(secret)
     const { tokens } = ledger.records
-    if (session) return (await operator.stored(tokens.session(digest, now())))?.token.id === token.id
-    return (await operator.stored(tokens.find(digest, now()))) !== undefined
+    if (session) return (await operator.orUnavailable(tokens.session(digest, now())))?.token.id === token.id
+    return (await operator.orUnavailable(tokens.find(digest, now()))) !== undefined
   }
 
   /** Ends the session of an actor. @returns the cookie that forgets it */
   async signOut(x: Exchange, { secret }: Actor): Promise<string> {
-    await operator.stored(this.#host.ledger.records.tokens.end(operator.digestOf(secret)))
+    await operator.orUnavailable(this.#host.ledger.records.tokens.end(operator.digestOf(secret)))
     return cookie('', 0, x)
   }
 }

@@ -84,7 +84,7 @@ const create = operation({
   async show({ ids }: { ids: string[] }, call) {
     const { ledger, now } = call.office
     const bytes = call.once.bytes()
-    const found = await operator.stored(ledger.records.codes.withIds(ids))
+    const found = await operator.orUnavailable(ledger.records.codes.withIds(ids))
     const rows = await mapInTurns(ids, id => {
       const code = operator.newCodeText(bytes)
       return { ...view(found.get(id) as operator.Code, now()), code }
@@ -111,10 +111,10 @@ const list = operation({
   async page(call, cursor, limit) {
     const { ledger, now } = call.office
     const { search, batch, status } = call.query
-    if (cursor !== undefined && !(await operator.stored(ledger.records.codes.get(cursor))))
+    if (cursor !== undefined && !(await operator.orUnavailable(ledger.records.codes.get(cursor))))
       throw new GatewayError('bad_request', { message: '"cursor" must be the next_cursor of a page.', param: 'cursor' })
     const wish = { text: search || undefined, batch, state: status, now: now(), after: cursor, count: limit + 1 }
-    const found = await operator.stored(ledger.records.codes.list(wish))
+    const found = await operator.orUnavailable(ledger.records.codes.list(wish))
     const data = found.slice(0, limit).map(code => view(code, now()))
     return { data, next: found.length > limit ? data.at(-1)?.id : undefined }
   },
@@ -124,7 +124,7 @@ async function cancelled(call: Call, which: { id: string } | { batch: string }):
   const { ledger, now } = call.office
   const [target, details] = 'id' in which ? [which.id, {}] : ['', which]
   const also = noting(call, {}, { action: 'codes.cancel', target, details })
-  return { cancelled: await operator.stored(ledger.records.codes.cancel(which, now(), also)) }
+  return { cancelled: await operator.orUnavailable(ledger.records.codes.cancel(which, now(), also)) }
 }
 
 const CANCELLED = shape('Cancelled', { cancelled: { type: 'integer', description: 'The number of codes.' } })
@@ -137,7 +137,7 @@ const cancel = operation({
   reply: CANCELLED,
   async run(call) {
     const id = call.params['id'] ?? ''
-    const code = await operator.stored(call.office.ledger.records.codes.get(id))
+    const code = await operator.orUnavailable(call.office.ledger.records.codes.get(id))
     if (!code) throw new GatewayError('not_found', { message: `There is no code ${shownId(id)}.` })
     return cancelled(call, { id })
   },

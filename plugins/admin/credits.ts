@@ -19,7 +19,7 @@ async function credit(
   const notes = { reason: action, ...(reason !== '' && { note: reason }) }
   const also = noting(call, done, { action: `key.${action}`, target: id, details })
   const added = await ledger.grant(id, `api:${call.once.id}`, amount, notes, also)
-  const known = added ? undefined : await operator.stored(ledger.records.requests.find(call.once.id))
+  const known = added ? undefined : await operator.orUnavailable(ledger.records.requests.find(call.once.id))
   if (known) throw new operator.RequestDone(known)
   return done
 }
@@ -78,7 +78,7 @@ const grants = operation({
   reply: listOf(GRANT),
   async run(call) {
     const { id } = await keyOf(call)
-    const all = await operator.stored(call.office.ledger.records.keys.grants(id, 1))
+    const all = await operator.orUnavailable(call.office.ledger.records.keys.grants(id, 1))
     const data = all.map(({ id: grant, amount, at, notes }) => {
       const { reason = '', note = notes['code'] ?? '' } = notes
       return { id: grant, credits: formatCredits(amount), at: isoTime(at), reason: REASONS[reason] ?? reason, note }

@@ -157,7 +157,7 @@ export default definePlugin({
         once.earlier(known, operation.creates === 'secrets'),
       ]
       if (operation.creates && once.request) {
-        const known = await operator.stored(ledger.records.requests.find(once.request.id))
+        const known = await operator.orUnavailable(ledger.records.requests.find(once.request.id))
         if (known) return again(known)
       }
       try {

@@ -33,7 +33,7 @@ function cursorText({ id, value }: operator.KeyCursor): string {
 /** Reads a cursor. @throws GatewayError bad_request unless it is one of a list of keys */
 async function placeOf(call: Call, cursor: string): Promise<operator.KeyCursor> {
   const [, id = '', value] = /^(key_[\w-]{1,60})(?:\.(-?\d{1,18}))?$/.exec(cursor) ?? []
-  const key = id === '' ? undefined : await operator.stored(call.office.ledger.records.keys.get(id))
+  const key = id === '' ? undefined : await operator.orUnavailable(call.office.ledger.records.keys.get(id))
   if (!key)
     throw new GatewayError('bad_request', { message: '"cursor" must be the next_cursor of a page.', param: 'cursor' })
   return { id, value: value === undefined ? undefined : BigInt(value) }
@@ -62,7 +62,7 @@ const list = operation({
     const sort = call.query.sort
     const after = cursor === undefined ? undefined : await placeOf(call, cursor)
     const search = { ...searchOf(call.query as Filters, now()), sort, after, count: limit + 1 }
-    const found = await operator.stored(ledger.records.keys.list(search))
+    const found = await operator.orUnavailable(ledger.records.keys.list(search))
     const shown = found.slice(0, limit)
     const data = await Promise.all(shown.map(key => keyView(call, key)))
     const last = found.length > limit ? shown.at(-1) : undefined
@@ -83,7 +83,7 @@ const totals = operation({
   }),
   async run(call) {
     const { ledger, now } = call.office
-    const sums = await operator.stored(
+    const sums = await operator.orUnavailable(
       operator.keyTotals(ledger.records.database, searchOf(call.query as Filters, now())),
     )
     return { keys: sums.keys, granted: formatCredits(sums.granted), used: formatCredits(sums.settled) }

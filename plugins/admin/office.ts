@@ -39,7 +39,7 @@ const tokens = operation({
   scope: 'read',
   reply: listOf(TOKEN),
   async run(call) {
-    const all = await operator.stored(call.office.ledger.records.tokens.list())
+    const all = await operator.orUnavailable(call.office.ledger.records.tokens.list())
     return { object: 'list', data: all.map(operator.tokenView), has_more: false, next_cursor: null }
   },
 })
@@ -67,7 +67,7 @@ const createToken = operation({
     const { token, digest } = operator.newToken(name, scope, now(), call.once.secrets(operator.TOKEN_PREFIX)())
     const { id } = token
     const also = noting(call, token, { action: 'token.create', target: id, details: { name, scope } })
-    await operator.stored(ledger.records.tokens.add(token, digest, also))
+    await operator.orUnavailable(ledger.records.tokens.add(token, digest, also))
     return token
   },
   show: (token: operator.Token, { once }) =>
@@ -84,7 +84,7 @@ const revokeToken = operation({
     const id = call.params['id'] ?? ''
     const { ledger, now } = call.office
     const also = noting(call, {}, { action: 'token.revoke', target: id })
-    const revoked = await operator.stored(ledger.records.tokens.revoke(id, now(), also))
+    const revoked = await operator.orUnavailable(ledger.records.tokens.revoke(id, now(), also))
     if (!revoked) throw new GatewayError('not_found', { message: `There is no valid token ${shownId(id)}.` })
     return { id, revoked }
   },
@@ -131,7 +131,7 @@ const accountActions = Object.entries(ACTIONS).map(([action, summary]) =>
       const { name } = found.account
       const audit = auditEntry(call, { action: `account.${action}`, target: name })
       if (action === 'reset') {
-        await operator.stored(ledger.records.audit.add(audit))
+        await operator.orUnavailable(ledger.records.audit.add(audit))
         pool.health(found.account).reset(now())
         await sharing.write(name)
       } else {
@@ -160,7 +160,7 @@ const testing = operation({
     const { ms, failure } = simulated ? { ms: 0 } : await operator.probe(upstream, account, model)
     const details = { model, ms, ...(failure !== undefined && { failure }) }
     const audit = auditEntry(call, { action: 'account.test', target: account.name, details })
-    await operator.stored(ledger.records.audit.add(audit))
+    await operator.orUnavailable(ledger.records.audit.add(audit))
     return { account: account.name, model, ms, failure: failure ?? null, simulated }
   },
 })
@@ -172,7 +172,7 @@ const keyTypes = operation({
   scope: 'read',
   reply: listOf(KEY_TYPE),
   async run({ office }) {
-    const counts = await operator.stored(operator.countByType(office.ledger.records.database))
+    const counts = await operator.orUnavailable(operator.countByType(office.ledger.records.database))
     const data = [...office.config.keyTypes.values()].map(type => ({
       name: type.name,
       keys: counts.get(type.name) ?? 0,
@@ -223,7 +223,7 @@ const audit = operation({
       throw new GatewayError('bad_request', { message: '"cursor" must be the next_cursor of a page.', param: 'cursor' })
     const { target, action, actor } = call.query
     const range = { target, action, actor, before, count: limit + 1 }
-    const found = await operator.stored(call.office.ledger.records.audit.list(range))
+    const found = await operator.orUnavailable(call.office.ledger.records.audit.list(range))
     const data = found.slice(0, limit).map(entry => ({ ...entry, at: isoTime(entry.at) }))
     return { data, next: found.length > limit ? String(data.at(-1)?.no) : undefined }
   },

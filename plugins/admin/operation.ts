@@ -174,14 +174,14 @@ export async function mapInTurns<T, R>(items: readonly T[], map: (item: T) => R)
 
 /** Finds a key by its id. @throws GatewayError not_found */
 export async function keyOf(call: Call, id = call.params['id'] ?? ''): Promise<operator.RecordedKey> {
-  const key = await operator.stored(call.office.ledger.records.keys.get(id))
+  const key = await operator.orUnavailable(call.office.ledger.records.keys.get(id))
   if (!key) throw new GatewayError('not_found', { message: `There is no key ${shownId(id)}.` })
   return key
 }
 
 /** Returns what operators call keys, by their ids: the name, or else the end of the secret. */
 export async function namesOf({ records }: Host['ledger'], ids: readonly string[]): Promise<Map<string, string>> {
-  const keys = await operator.stored(records.keys.withIds([...new Set(ids)]))
+  const keys = await operator.orUnavailable(records.keys.withIds([...new Set(ids)]))
   return new Map(keys.map(({ id, name, hint }) => [id, name || hint]))
 }
 

@@ -49,7 +49,7 @@ const usage = operation({
     const from = all ? 0 : Number(cursor)
     const count = all ? DAYS_MAX : Math.min(from + limit + 1, GROUPS_MAX)
     const range = { ...daysAsked(call.x.query, now()), count }
-    const rows = await operator.stored(operator.usageBy(ledger.records.database, call.query.by, range))
+    const rows = await operator.orUnavailable(operator.usageBy(ledger.records.database, call.query.by, range))
     const shown = all ? rows : rows.slice(from, from + limit)
     return {
       data: shown.map(operator.usageView),
@@ -200,7 +200,7 @@ const history = operation({
     let more = true
     for (let scanned = 0; more && found.length < limit && scanned < SCANNED_MAX; scanned += READ_AT_ONCE) {
       const range = { before, from: wish.from, to: wish.to }
-      const entries = await operator.stored(ledger.records.history.latest(range, READ_AT_ONCE))
+      const entries = await operator.orUnavailable(ledger.records.history.latest(range, READ_AT_ONCE))
       more = entries.length === READ_AT_ONCE
       for (const [index, entry] of entries.entries()) {
         before = entry.id

@@ -48,7 +48,7 @@ const story = operation({
     const { config, ledger } = office
     const id = params['id'] ?? ''
     const found = operator.isId(id)
-      ? await operator.stored(operator.requestStory(ledger.records, config, id))
+      ? await operator.orUnavailable(operator.requestStory(ledger.records, config, id))
       : undefined
     if (!found) throw new GatewayError('not_found', { message: operator.NO_STORY })
     return found
@@ -74,7 +74,7 @@ const failures = operation({
     if (cursor !== undefined && !operator.isId(cursor))
       throw new GatewayError('bad_request', { message: '"cursor" must be the next_cursor of a page.', param: 'cursor' })
     const filter = { before: cursor, key: query.key, code: query.code }
-    const found = await operator.stored(office.ledger.records.failures.list(filter, limit + 1))
+    const found = await operator.orUnavailable(office.ledger.records.failures.list(filter, limit + 1))
     const names = await namesOf(
       office.ledger,
       found.map(({ key }) => key),

@@ -4,10 +4,10 @@
  */
 import { readFileSync } from 'node:fs'
 import { Redis } from 'ioredis'
-import { Buckets } from '../../core/ledger/buckets.ts'
+import { Buckets } from '../../core/ledger/script/buckets.ts'
 import { Hold, type HoldRequest } from '../../core/ledger/hold.ts'
 import { holdOperation, settleOperation } from '../../core/ledger/operations.ts'
-import { Scripts } from '../../core/ledger/scripts.ts'
+import { Scripts } from '../../core/ledger/script/scripts.ts'
 import { settlementOf } from '../../core/ledger/settlement.ts'
 import { timedId } from '../../core/lib/ids.ts'
 import { NOTES_AT_END, NOTES_AT_START } from '../sample-notes.ts'

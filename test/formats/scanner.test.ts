@@ -1,8 +1,8 @@
 import fc from 'fast-check'
 import t from 'tap'
 import { FORMATS, type Format, type FormatName, type Rewriter } from '../../core/formats/index.ts'
-import { OutputBytes } from '../../core/upstream/event-filter.ts'
-import { PassThroughFilter } from '../../core/upstream/stream-filter.ts'
+import { OutputBytes } from '../../core/upstream/relay/event-filter.ts'
+import { PassThroughFilter } from '../../core/upstream/relay/stream-filter.ts'
 import { bodyOf } from '../body.ts'
 
 t.test('the scanner finds the same in unparsed events as in parsed ones', t => {

@@ -4,7 +4,7 @@ import { CommitInDoubt, type Database, RecordsError } from '../../core/records/d
 import type { HistoryEntry } from '../../core/records/entry.ts'
 import { audit } from '../../core/ledger/audit.ts'
 import { renewOperation } from '../../core/ledger/operations.ts'
-import { unavailable } from '../../core/ledger/scripts.ts'
+import { unavailable } from '../../core/records/unavailable.ts'
 import { timedId } from '../../core/lib/ids.ts'
 import { expireHolds, startGateway, type TestGateway } from '../gateway.ts'
 

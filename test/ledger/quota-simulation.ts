@@ -14,7 +14,7 @@ import {
   settleOperation,
 } from '../../core/ledger/operations.ts'
 import { partMs, quotaAccount, ROLLING_PARTS, windowAt } from '../../core/ledger/quota-windows.ts'
-import type { Operation, Scripts } from '../../core/ledger/scripts.ts'
+import type { Operation, Scripts } from '../../core/ledger/script/scripts.ts'
 import { settlementOf } from '../../core/ledger/settlement.ts'
 import { timedId } from '../../core/lib/ids.ts'
 import { QuotaModel } from './quota-model.ts'

@@ -1,6 +1,6 @@
 import net, { type Socket } from 'node:net'
 import t, { type Test } from 'tap'
-import { Sender, type Client } from '../../core/upstream/send.ts'
+import { Sender, type Client } from '../../core/upstream/connection/send.ts'
 import { startGateway, type TestGateway, until } from '../gateway.ts'
 import { listening, rawUpstream } from '../upstream.ts'
 

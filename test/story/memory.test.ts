@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs'
 import { gzipSync } from 'node:zlib'
 import t, { type Test } from 'tap'
-import { FOR_REQUESTS } from '../../core/exchange/memory.ts'
+import { FOR_REQUESTS } from '../../core/client/memory.ts'
 import { Share, Shares } from '../../core/lib/shares.ts'
 import { startGateway, type TestGateway } from '../gateway.ts'
 import { RawClient } from '../raw.ts'

@@ -1,6 +1,13 @@
 import t from 'tap'
 import { classify, type Verdict } from '../../core/formats/classify.ts'
-import { type About, aboutOf, DECISIONS, decide, mayGoOn, type Standing } from '../../core/upstream/decisions.ts'
+import {
+  type About,
+  aboutOf,
+  DECISIONS,
+  decide,
+  mayGoOn,
+  type Standing,
+} from '../../core/upstream/attempts/decisions.ts'
 import { keepsTable } from '../tables.ts'
 
 /** What follows from the end of an attempt, and when a request goes on to another account. */

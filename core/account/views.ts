@@ -1,0 +1,284 @@
+/**
+ * Balances, policies and histories in the shapes that customers' tools read: numbers for display, with exact strings
+ * beside them.
+ */
+import type { Config, KeyType, ModelEntry } from '../config/config.ts'
+import type { Ledger } from '../ledger/ledger.ts'
+import { type Count, DAY_MS, type HistoryEntry, type Summary, type ChargePart } from '../records/entry.ts'
+import type { Key } from '../keys/keys.ts'
+import { ERRORS } from '../errors.ts'
+import { chargeParts } from '../ledger/entries.ts'
+import { productsOf } from '../money/products.ts'
+import { inputTokens } from '../money/usage.ts'
+import { formatCredits } from '../money/credits.ts'
+import type { PriceBook } from '../ledger/price-book.ts'
+import { type PriceText, priceText, ratesText } from '../money/price-text.ts'
+import { type CallName, type ConditionName, leastCharge, type Price, ratesAt } from '../money/price.ts'
+
+/** Forbids every cache to store a look-up. */
+export const PRIVATE = { 'cache-control': 'no-store' } as const
+
+/** Converts nano-credits to a JSON number, for display. The exact amount is always beside it as a string. */
+export function credits(nano: bigint): number {
+  return Number(formatCredits(nano))
+}
+
+/** Converts milliseconds since the epoch to ISO 8601. Null for undefined. */
+export function isoTime(ms: number | undefined): string | null {
+  return ms === undefined ? null : new Date(ms).toISOString()
+}
+
+/** Returns why a key cannot buy at the moment. Undefined if it can. */
+export function standing(
+  key: Pick<Key, 'expiresAt'>,
+  balance: bigint,
+  now: number,
+): { status: string; message?: string } {
+  if (key.expiresAt !== undefined && key.expiresAt <= now)
+    return { status: 'expired', message: ERRORS.key_expired.words }
+  if (balance <= 0n) return { status: 'exhausted', message: ERRORS.allocation_exhausted.words }
+  return { status: 'active' }
+}
+
+/** Returns what is left of a key's allocation: top-level members for balance widgets, `data` for key tools. */
+export async function balanceOf(ledger: Ledger, key: Key, now: number): Promise<Record<string, unknown>> {
+  const { granted, balance, held, settled } = await ledger.balance(key.id)
+  const { status, message } = standing(key, balance, now)
+  // While the records are away, a balance is still exact.
+  const summary = await ledger.summary(key.id, now).catch(() => undefined)
+  const periods = summary && dayUsage(summary, now)
+  const expiresAt = isoTime(key.expiresAt)
+  return {
+    isValid: status === 'active',
+    ...(message !== undefined && { invalidMessage: message }),
+    is_active: status === 'active',
+    status,
+    mode: 'quota_limited',
+    planName: key.type,
+    unit: 'credits',
+    balance: credits(balance),
+    remaining: credits(balance),
+    total: credits(granted),
+    used: credits(settled),
+    held: credits(held),
+    quota: { limit: credits(granted), used: credits(settled), remaining: credits(balance), unit: 'credits' },
+    exact: {
+      unit: 'nano-credits',
+      balance: String(balance),
+      granted: String(granted),
+      used: String(settled),
+      held: String(held),
+    },
+    expires_at: expiresAt,
+    reset_at: null,
+    data: {
+      label: key.label,
+      limit: credits(granted),
+      limit_remaining: credits(balance),
+      limit_reset: null,
+      usage: credits(settled),
+      usage_daily: periods ? credits(periods.day) : null,
+      usage_weekly: periods ? credits(periods.week) : null,
+      usage_monthly: periods ? credits(periods.month) : null,
+      expires_at: expiresAt,
+    },
+  }
+}
+
+/** Returns the charges of this day, this week from Monday on, and this month, in nano-credits. All are of UTC. */
+export function dayUsage(summary: Summary, now: number): { day: bigint; week: bigint; month: bigint } {
+  const today = Math.floor(now / DAY_MS)
+  const sum = (days: number): bigint => lastDays(summary, today, days).reduce((all, { charge }) => all + charge, 0n)
+  return { day: sum(1), week: sum(((today + 3) % 7) + 1), month: sum(new Date(now).getUTCDate()) }
+}
+
+function lastDays(summary: Summary, today: number, days: number): Count[] {
+  return Array.from({ length: days }, (_, ago) => summary.days.get(today - ago)).filter(count => count !== undefined)
+}
+
+const shown = (count: Count): object => ({
+  requests: count.requests,
+  input_tokens: count.input,
+  output_tokens: count.output,
+  total_tokens: count.input + count.output,
+  cost: credits(count.charge),
+})
+
+const NONE: Count = { requests: 0, input: 0, output: 0, charge: 0n }
+
+/** Returns the usage of today, in total, by day and by model. */
+export function usageOf(summary: Summary & { readonly unlisted: number }, now: number): Record<string, unknown> {
+  const today = Math.floor(now / DAY_MS)
+  const days = [...summary.days].sort(([a], [b]) => b - a).slice(0, 30)
+  return {
+    usage: {
+      today: shown(summary.days.get(today) ?? NONE),
+      total: shown(summary.total),
+      unlisted_free_requests: summary.unlisted,
+    },
+    daily_usage: days.map(([day, count]) => ({
+      date: new Date(day * DAY_MS).toISOString().slice(0, 10),
+      ...shown(count),
+    })),
+    model_stats: [...summary.models].map(([model, count]) => ({ model, ...shown(count) })),
+  }
+}
+
+/** Returns what a key type allows its customers to do. */
+export function policyOf(config: Config, type: KeyType): Record<string, unknown> {
+  const models = [...type.models.values()]
+  return {
+    key_type: type.name,
+    endpoints: type.formats.map(({ path }) => `POST ${path}`),
+    models: models.map(({ id }) => id),
+    default_model: type.default.id,
+    default_model_is_filled_in: type.fillDefault,
+    aliases: Object.fromEntries(
+      models.filter(({ aliasOf }) => aliasOf !== undefined).map(({ id, aliasOf }) => [id, aliasOf]),
+    ),
+    background_model: cheapestOf(models).id,
+    smallest_request: credits(leastCharge(models.map(({ price }) => price))),
+    prices: models.map(({ id, context, price }) => ({
+      model: id,
+      context: context ?? null,
+      unit: 'credits per million tokens',
+      version: price.version,
+      input: formatCredits(price.input),
+      cache_read: formatCredits(price.cacheRead),
+      cache_write_5m: formatCredits(price.cacheWrite5m),
+      cache_write_1h: formatCredits(price.cacheWrite1h),
+      output: formatCredits(price.output),
+      reasoning: formatCredits(price.reasoning),
+      ...special(priceText(price)),
+    })),
+    rate_limits: [{ window: 'concurrent', limit: type.concurrency }],
+    max_request_bytes: config.limits.bodyBytes,
+  }
+}
+
+/** Returns the model for work in the background, such as titles: the cheapest one. */
+function cheapestOf(models: readonly ModelEntry[]): ModelEntry {
+  return models.reduce((least, each) => (rateOf(each) < rateOf(least) ? each : least))
+}
+
+function rateOf({ price }: ModelEntry): bigint {
+  return price.input + price.output
+}
+
+/** Returns the parts of a price other than its rates for token classes. */
+function special({
+  audioInput,
+  imageInput,
+  audioOutput,
+  imageOutput,
+  rejected,
+  tiers,
+  factors,
+  calls,
+}: PriceText): Record<string, unknown> {
+  return {
+    ...snake({ audioInput, imageInput, audioOutput, imageOutput, rejected }),
+    ...(tiers &&
+      tiers.length > 0 && {
+        tiers: tiers.map(({ above, ...rates }) => ({ above_input_tokens: above, ...snake(rates) })),
+      }),
+    ...(Object.keys(factors).length > 0 && { factors: snake(factors) }),
+    ...(Object.keys(calls).length > 0 && { calls: snake(calls) }),
+  }
+}
+
+/** Returns the members that are set, with their names in snake case. */
+function snake(members: object): object {
+  return Object.fromEntries(
+    Object.entries(members).flatMap(([name, value]) => (value === undefined ? [] : [[snakeCase(name), value]])),
+  )
+}
+
+function snakeCase(name: string): string {
+  return name.replaceAll(/(?<=[a-z])(?=[A-Z\d])/g, '_').toLowerCase()
+}
+
+/** Returns one part of a charge for customers: tokens and calls, each with its unit price. */
+function shownPart({ usage, conditions = {}, model }: ChargePart, price: Price): object {
+  const { calls, ...named } = conditions
+  const factors = Object.entries(named).flatMap(([name, value]) => {
+    const factor = price.factors[name as ConditionName]?.get(value)
+    return factor === undefined ? [] : [[snakeCase(name), { name: value, factor: formatCredits(factor) }]]
+  })
+  const fees = Object.entries(calls ?? {}).map(([name, count]) => [
+    snakeCase(name),
+    { count, price: formatCredits(price.calls[name as CallName] ?? 0n) },
+  ])
+  return {
+    ...(model !== undefined && { model }),
+    version: price.version,
+    unit: 'credits per million tokens',
+    ...snake(ratesText(ratesAt(price, inputTokens(usage)))),
+    tokens: Object.fromEntries(
+      Object.entries(usage).flatMap(([name, count]) => (count > 0 ? [[snakeCase(name), count]] : [])),
+    ),
+    products: productsOf({ usage, price, conditions }).map(({ name, count, rate, per, credits: exact }) => ({
+      name: snakeCase(name),
+      count,
+      price: formatCredits(rate),
+      per,
+      credits: exact,
+    })),
+    ...(factors.length > 0 && { factors: Object.fromEntries(factors) }),
+    ...(fees.length > 0 && { calls: Object.fromEntries(fees) }),
+  }
+}
+
+/**
+ * Returns one history entry for customers, with the unit prices of its charge.
+ * @throws GatewayError unavailable
+ */
+export async function pricedEntry(entry: HistoryEntry, prices: PriceBook): Promise<Record<string, unknown>> {
+  const parts = await Promise.all(
+    chargeParts(entry.notes).map(async part => ({ part, price: await prices.get(part.price) })),
+  )
+  const shownParts = parts.flatMap(({ part, price }) => (price ? [shownPart(part, price)] : []))
+  return { ...shownEntry(entry), unit_prices: shownParts.length === 0 ? null : shownParts }
+}
+
+/** Returns one history entry for customers, without prices. */
+export function shownEntry(entry: HistoryEntry): Record<string, unknown> {
+  const { notes } = entry
+  const usage = notes.usage
+  return {
+    id: entry.id,
+    request_id: notes.entry ?? entry.id,
+    created_at: new Date(entry.at).toISOString(),
+    type: entry.kind,
+    endpoint: notes.endpoint ?? null,
+    model: notes.model ?? null,
+    requested_model: notes.requestedModel ?? notes.model ?? null,
+    stream: notes.stream ?? null,
+    ...(notes.compaction && { compaction: true }),
+    status: notes.status ?? (entry.kind === 'reaped' ? 'broken' : null),
+    http_status: notes.httpStatus ?? null,
+    error_code: notes.errorCode ?? null,
+    input_tokens: usage ? inputTokens(usage) : 0,
+    output_tokens: usage?.output ?? 0,
+    cache_read_tokens: usage?.cacheRead ?? 0,
+    cache_creation_tokens: usage ? usage.cacheWrite5m + usage.cacheWrite1h : 0,
+    cache_creation_5m_tokens: usage?.cacheWrite5m ?? 0,
+    cache_creation_1h_tokens: usage?.cacheWrite1h ?? 0,
+    reasoning_tokens: usage?.reasoning ?? 0,
+    total_tokens: usage ? inputTokens(usage) + usage.output : 0,
+    cost: credits(entry.charge),
+    cost_nano: String(entry.charge),
+    waived_nano: String(entry.waived),
+    balance_after: credits(entry.balance),
+    usage_source: notes.usageSource ?? (entry.kind === 'reaped' ? 'estimated' : null),
+    quarantined: notes.quarantined ?? false,
+    price: notes.price ?? null,
+    price_version: notes.priceVersion ?? null,
+    unpriced: notes.unpriced ?? [],
+    duration_ms: notes.durationMs ?? null,
+    ttft_ms: notes.ttftMs ?? null,
+    credits_entry: notes.entry ?? null,
+    credit_reason: notes.reason ?? null,
+    client_disconnected: notes.status === 'client_gone',
+  }
+}

@@ -1,0 +1,320 @@
+/** Creates, changes and finds keys as operators do. A change goes to the records first, then to the store. */
+import { randomBytes } from 'node:crypto'
+import { sideBySide } from '../lib/side-by-side.ts'
+import { turn } from '../lib/turns.ts'
+import { GatewayError } from '../errors.ts'
+import { CommitInDoubt, RecordsError, type Sql } from '../records/database.ts'
+import type { KeyRecord, RecordedKey } from '../records/key-records.ts'
+import { digestOf, newSecret, type Secret } from './secrets.ts'
+import type { Ledger } from '../ledger/ledger.ts'
+import type { Scripts } from '../ledger/script/scripts.ts'
+import { causeOf, orUnavailable } from '../records/unavailable.ts'
+
+/** The properties of new keys. */
+export interface NewKeys {
+  readonly type: string
+  readonly name: string
+  readonly batch?: string
+  /** What their owners see instead of the secrets. Each key's hint, if it is empty. */
+  readonly label?: string
+  /** In nano-credits, for each key. */
+  readonly credits: bigint
+  readonly expiresAt: number | undefined
+}
+
+/**
+ * Where a change of a key is:
+ * - `store`: in the records and in the store. It is in force.
+ * - `records`: in the records only. A running gateway writes it to the store later.
+ * - `unknown`: the database failed at that moment, so the change may or may not be recorded.
+ */
+export type Reached = 'store' | 'records' | 'unknown'
+
+/** What an operator may change of a key. An empty label is replaced by the hint; null as expiry means never. */
+export interface KeyEdit {
+  readonly name?: string | undefined
+  readonly label?: string | undefined
+  readonly expiresAt?: number | null | undefined
+}
+
+/** What a caller adds to a change. */
+export interface ChangeExtras {
+  /** Writes more in the transaction that records the change, given the keys as they are then. What it throws undoes it. */
+  readonly also?: ((sql: Sql, keys: readonly KeyRecord[]) => Promise<void>) | undefined
+  /** Makes the secrets; random ones by default. */
+  readonly secrets?: (() => Secret) | undefined
+}
+
+/** A new key, or a key with a new secret. The secret is not stored anywhere. */
+export interface CreatedKey {
+  readonly key: KeyRecord
+  readonly secret: string
+  readonly reached: Reached
+}
+
+/** Keys that are written to the store at the same time. */
+const SIDE_BY_SIDE = 64
+/** Keys that are made before other work gets its turn. */
+const MADE_AT_ONCE = 50
+
+/** The keys, as an operator changes them. */
+export class KeyChanges {
+  protected readonly ledger: Ledger
+  protected readonly now: () => number
+
+  constructor(ledger: Ledger, now: () => number) {
+    this.ledger = ledger
+    this.now = now
+  }
+
+  /** Called when there is a key with a digest. */
+  protected appeared(_digest: string): void {}
+
+  /** Called when the key with a digest has changed. */
+  protected changed(_digest: string): void {}
+
+  /** Creates a key. Only the result contains the secret. @throws GatewayError unavailable */
+  async create(wish: NewKeys): Promise<CreatedKey> {
+    return (await this.createMany(wish, 1))[0] as CreatedKey
+  }
+
+  /**
+   * Creates keys: all of them or, if the records fail, none.
+   * @throws GatewayError unavailable if none was created; what `also` throws
+   */
+  async createMany(wish: NewKeys, count: number, extras: ChangeExtras = {}): Promise<CreatedKey[]> {
+    const { type, name, batch = '', label = '', credits, expiresAt } = wish
+    const { also, secrets = newSecret } = extras
+    const createdAt = this.now()
+    const created: { key: KeyRecord; secret: string }[] = []
+    while (created.length < count) {
+      const { secret, digest, hint } = secrets()
+      const id = `key_${randomBytes(9).toString('hex')}`
+      const own = { id, type, name, batch, status: 'active' as const, expiresAt, createdAt }
+      created.push({ key: { ...own, version: 1, digest, label: label || hint, hint, rotation: 0 }, secret })
+      if (created.length % MADE_AT_ONCE === 0) await turn()
+    }
+    const keys = created.map(({ key }) => key)
+    const recorded = await this.#recorded(
+      async () => {
+        const at = this.ledger.continuity.now()
+        await this.ledger.records.keys.add(keys, credits, at, also && (sql => also(sql, keys)))
+        return true
+      },
+      keys[0],
+      true,
+    )
+    const [grants, granted] = credits > 0n ? [1, credits] : [0, 0n]
+    const sums = { grants, granted, settled: 0n, ordinal: 0, endedAt: 0, pending: true }
+    const reached = recorded === true ? await this.#write(keys.map(key => ({ ...key, ...sums }))) : 'unknown'
+    for (const { digest } of keys) this.appeared(digest)
+    return created.map(each => ({ ...each, reached }))
+  }
+
+  /**
+   * Records a change. If the answer is lost, looks whether it was recorded.
+   * @param record returns whether the change was possible
+   * @param key one of the keys as they are recorded then
+   * @param isNewSecret whether only this change can have given the key its secret
+   * @returns what `record` returns, or `unknown`
+   * @throws GatewayError unavailable if it was not recorded
+   */
+  async #recorded(
+    record: () => Promise<boolean>,
+    key: KeyRecord | undefined,
+    isNewSecret: boolean,
+  ): Promise<boolean | 'unknown'> {
+    try {
+      return await orUnavailable(record())
+    } catch (thrown) {
+      if (!key || !(causeOf(thrown) instanceof CommitInDoubt)) throw thrown
+      const found = await this.ledger.records.keys.getInTurn(key.id).then(
+        now => ({ now }),
+        () => undefined,
+      )
+      if (!found) return 'unknown'
+      const { now } = found
+      if (now && isSame(now, key)) return true
+      // Another change came after this one, or instead of it. Only a new secret says which.
+      if (now && now.version > key.version) return isNewSecret && now.digest === key.digest ? true : 'unknown'
+      throw thrown
+    }
+  }
+
+  /** Writes recorded keys to the store. */
+  async #write(keys: readonly RecordedKey[]): Promise<'store' | 'records'> {
+    const { records, restorer, continuity } = this.ledger
+    try {
+      await sideBySide(keys, SIDE_BY_SIDE, key => restorer.restore(key))
+    } catch {
+      return 'records'
+    }
+    // If this fails, the background writes them once more, which changes nothing.
+    await records.keys.applied(keys, continuity.now()).catch(() => {})
+    return 'store'
+  }
+
+  /**
+   * Brings the store up to what is recorded of keys, if it may not know some of it. A gateway does so in the background as
+   * well; a caller who reports that something is done need not wait for that.
+   * @throws GatewayError unavailable
+   */
+  async bringUp(ids: readonly string[]): Promise<void> {
+    const { records, restorer, continuity } = this.ledger
+    const pending = (await orUnavailable(records.keys.withIds(ids))).filter(key => key.pending)
+    await sideBySide(pending, SIDE_BY_SIDE, key => restorer.restore(key))
+    if (pending.length > 0) await orUnavailable(records.keys.applied(pending, continuity.now()))
+  }
+
+  /** Whether there are any keys. */
+  any(): Promise<boolean> {
+    return orUnavailable(this.ledger.records.keys.any())
+  }
+
+  /** Finds the record of a key by its public id or its secret. @throws GatewayError unavailable */
+  record(idOrSecret: string): Promise<RecordedKey | undefined> {
+    const { keys } = this.ledger.records
+    return orUnavailable(idOrSecret.startsWith('sk-') ? keys.find(digestOf(idOrSecret)) : keys.get(idOrSecret))
+  }
+
+  /**
+   * Disables a key. The store knows at once; the records follow, also if they are away now. Running requests learn of
+   * it at their next renewal.
+   * @returns where the change is; `unrecorded` if it is in the store only, until a running gateway records it
+   * @throws GatewayError unavailable if it may not be in force; RangeError if there is no such key
+   */
+  async disable(id: string): Promise<Reached | 'unrecorded'> {
+    const { scripts, background } = this.ledger
+    // The store may not have a new key yet.
+    if (!(await disableInStore(scripts, id)))
+      return (await this.#change(id, key => ({ ...key, status: 'disabled' }))).reached
+    try {
+      const key = await background.recordDisabled(id)
+      if (key) this.changed(key.digest)
+      return 'store'
+    } catch (thrown) {
+      const cause = causeOf(thrown)
+      // If the store failed, it may have lost the change as well.
+      if (thrown instanceof GatewayError && !(cause instanceof RecordsError)) throw thrown
+      return 'unrecorded'
+    }
+  }
+
+  /** Enables a disabled key. @throws GatewayError unavailable if nothing was changed; RangeError if it is deleted */
+  async enable(id: string, { also }: ChangeExtras = {}): Promise<Reached> {
+    return (await this.#change(id, key => ({ ...key, status: 'active' }), also)).reached
+  }
+
+  /**
+   * Changes what an operator may choose of a key.
+   * @throws GatewayError unavailable if nothing was changed; RangeError if there is no such key, or it is deleted
+   */
+  async edit(id: string, { name, label, expiresAt }: KeyEdit, { also }: ChangeExtras = {}): Promise<Reached> {
+    const edited = (key: RecordedKey): RecordedKey => ({
+      ...key,
+      ...(name !== undefined && { name }),
+      ...(label !== undefined && { label: label || key.hint }),
+      ...(expiresAt !== undefined && { expiresAt: expiresAt ?? undefined }),
+    })
+    return (await this.#change(id, edited, also)).reached
+  }
+
+  /**
+   * Deletes a key. Its secret is refused from now on, for good. Its history stays.
+   * @throws GatewayError unavailable if nothing was changed; RangeError if there is no such key, or it is deleted
+   */
+  async remove(id: string, { also }: ChangeExtras = {}): Promise<Reached> {
+    return (await this.#change(id, key => ({ ...key, status: 'deleted' }), also)).reached
+  }
+
+  /**
+   * Gives a key a new secret. The old secret is invalid when the store has the new one. Balance and history stay.
+   * @throws GatewayError unavailable if nothing was changed; RangeError if somebody else rotates it at the same time, or if
+   * it is deleted
+   */
+  async rotate(id: string, { also, secrets = newSecret }: ChangeExtras = {}): Promise<CreatedKey> {
+    const { secret, digest, hint } = secrets()
+    const { scripts } = this.ledger
+    let old = ''
+    const rotated = (before: RecordedKey): RecordedKey => {
+      old ||= before.digest
+      const label = before.label === before.hint ? hint : before.label
+      return { ...before, digest, label, hint, rotation: before.rotation + 1 }
+    }
+    const { key, reached } = await this.#change(id, rotated, also)
+    if (key.digest !== digest) throw new RangeError(`somebody else has rotated ${id} at the same time`)
+    // The account names the secret that is valid, so the old pointer only takes up room.
+    if (reached === 'store') await scripts.redis.del(scripts.keys.pointer(old)).catch(() => {})
+    return { key, secret, reached }
+  }
+
+  /**
+   * Changes the record of a key: in the records first, then in the store.
+   * @returns the record as it is then
+   * @throws GatewayError unavailable if nothing was changed; RangeError if there is no such key, or it is deleted
+   */
+  async #change(
+    id: string,
+    changed: (key: RecordedKey) => RecordedKey,
+    also?: ChangeExtras['also'],
+  ): Promise<{ readonly key: RecordedKey; readonly reached: Reached }> {
+    const { scripts, records, continuity } = this.ledger
+    let recorded: RecordedKey | undefined
+    for (;;) {
+      let before: RecordedKey | undefined
+      let key: RecordedKey
+      let isRecorded: boolean | 'unknown'
+      try {
+        before = await orUnavailable(records.keys.get(id))
+        if (!before) throw new RangeError(`there is no key ${id}`)
+        if (before.status === 'deleted' && !recorded) throw new RangeError(`the key ${id} is deleted`)
+        const [version, status] = await orUnavailable(scripts.redis.hmget(scripts.keys.of(id).account, 've', 'st'))
+        // The store is the first to know that a key is disabled.
+        const disabled = before.status === 'active' && status === 'disabled' && Number(version) >= before.version
+        const current = disabled ? { ...before, status: 'disabled' as const } : before
+        key = {
+          ...(recorded ? current : changed(current)),
+          version: Math.max(before.version, Number(version ?? 0)) + 1,
+        }
+        const at = continuity.now()
+        const first = recorded || !also ? undefined : (sql: Sql) => also(sql, [key])
+        const { version: from } = before
+        const change = () => records.keys.change(id, from, key, { at, pending: true }, first)
+        isRecorded = await this.#recorded(change, key, key.digest !== before.digest)
+      } catch (thrown) {
+        if (recorded) return { key: recorded, reached: 'records' }
+        throw thrown
+      }
+      if (isRecorded === 'unknown') return { key, reached: isRecorded }
+      // Somebody else has changed it meanwhile.
+      if (!isRecorded) continue
+      recorded = key
+      try {
+        // The store refuses the record if the key was disabled meanwhile.
+        if (!(await this.ledger.restorer.restore(key))) continue
+      } catch {
+        return { key, reached: 'records' }
+      }
+      this.changed(before.digest)
+      await records.keys.applied([key], continuity.now()).catch(() => {})
+      return { key, reached: 'store' }
+    }
+  }
+}
+
+/** Whether two records of a key say the same. */
+function isSame(one: KeyRecord, other: KeyRecord): boolean {
+  const members = ['version', 'digest', 'status', 'name', 'label', 'expiresAt', 'rotation'] as const
+  return members.every(member => one[member] === other[member])
+}
+
+/**
+ * Disables a key in the store. A gateway records it later.
+ * @returns false if the store has no such key
+ * @throws GatewayError unavailable
+ */
+export async function disableInStore(scripts: Scripts, id: string): Promise<boolean> {
+  await scripts.write('SADD', scripts.keys.shared('disabled'), id)
+  const [kind] = await scripts.run({ name: 'disable', account: id, keys: [scripts.keys.of(id).account], args: [] })
+  return kind !== 'unknown'
+}

@@ -1,0 +1,170 @@
+/** Makes and redeems codes. A code adds credits to a key, or becomes a new key, once. */
+import { hash, randomBytes } from 'node:crypto'
+import { turn } from '../lib/turns.ts'
+import { type Code, CodeRefused, useCode } from '../records/codes.ts'
+import type { Sql } from '../records/database.ts'
+import type { KeyRecord } from '../records/key-records.ts'
+import type { Key } from './keys.ts'
+import type { KeyChanges } from './changes.ts'
+import { digestOf, newSecret, type Secret, seededBytes } from './secrets.ts'
+import type { Ledger } from '../ledger/ledger.ts'
+import { orUnavailable, unavailable } from '../records/unavailable.ts'
+
+/** The properties of new codes. */
+export interface NewCodes extends Pick<Code, 'kind' | 'type' | 'batch' | 'amount' | 'lifetimeMs' | 'expiresAt'> {}
+
+/** A new code. Only this has its text. */
+export interface CreatedCode {
+  readonly code: Code
+  readonly text: string
+}
+
+/** What a code gave. `repeated`: an earlier request with the same idempotency key has redeemed it. */
+export type Redeemed = { readonly amount: bigint; readonly repeated: boolean } & (
+  | { readonly kind: 'credits'; readonly key: string }
+  | { readonly kind: 'key'; readonly key: KeyRecord; readonly secret: string }
+)
+
+/** Codes that are made before other work gets its turn. */
+const MADE_AT_ONCE = 50
+
+/** The letters and digits of codes. People confuse none of them. */
+const LETTERS = '0123456789ABCDEFGHJKMNPQRSTVWXYZ'
+/** Five groups of five: 125 bits. */
+const GROUPS = 5
+const GROUP = 5
+
+/** Makes and redeems the codes of a ledger. */
+export class CodeBook {
+  readonly #ledger: Ledger
+  readonly #keys: KeyChanges
+  readonly #now: () => number
+
+  constructor(ledger: Ledger, keys: KeyChanges, now: () => number) {
+    this.#ledger = ledger
+    this.#keys = keys
+    this.#now = now
+  }
+
+  /**
+   * Creates codes: all of them or, if the records fail, none.
+   * @param also writes more in the same transaction
+   * @param texts makes the text of each code; a random one by default
+   * @throws GatewayError unavailable; what `also` throws
+   */
+  async create(
+    wish: NewCodes,
+    count: number,
+    also?: (sql: Sql, codes: readonly Code[]) => Promise<void>,
+    texts = newCodeText,
+  ): Promise<CreatedCode[]> {
+    const createdAt = this.#now()
+    const created: CreatedCode[] = []
+    while (created.length < count) {
+      const text = texts()
+      const state = { cancelledAt: undefined, usedAt: undefined, account: undefined, request: '' }
+      const id = `code_${randomBytes(9).toString('hex')}`
+      created.push({ code: { ...wish, ...state, id, createdAt, hint: `TG-...${text.slice(-4)}` }, text })
+      if (created.length % MADE_AT_ONCE === 0) await turn()
+    }
+    const rows = created.map(({ code, text }) => ({ ...code, digest: digestOfCode(text) }))
+    await orUnavailable(this.#ledger.records.codes.add(rows, also && (sql => also(sql, rows))))
+    return created
+  }
+
+  /**
+   * Redeems a code.
+   * @param key the key that gets the credits, if there is one
+   * @param types the names of the key types in force
+   * @param request an idempotency key. A request that repeats it gets the same answer, with the secret of a new key
+   * @throws CodeRefused; GatewayError unavailable; RangeError if the key cannot get the credits
+   */
+  async redeem(
+    text: string,
+    {
+      key,
+      types,
+      request,
+    }: { key?: Key | undefined; types: { has(type: string): boolean }; request?: string | undefined },
+  ): Promise<Redeemed> {
+    const digest = digestOfCode(text)
+    const code = await orUnavailable(this.#ledger.records.codes.find(digest))
+    if (!code) throw new CodeRefused('unknown')
+    const asked = request === undefined ? '' : hash('sha256', request, 'base64url')
+    if (code.kind === 'key') return this.#redeemForKey(code, text, { digest, asked, request, types })
+    if (!key) throw new CodeRefused('other type', code)
+    const use = { account: key.id, type: key.type, request: asked, now: this.#now() }
+    if (code.usedAt !== undefined && code.account === key.id && asked !== '' && code.request === asked)
+      return { kind: 'credits', key: key.id, amount: code.amount, repeated: true }
+    const notes = { reason: 'code', code: code.id }
+    const added = await this.#ledger.grant(key.id, `code:${code.id}`, code.amount, notes, async sql => {
+      await useCode(sql, digest, use)
+    })
+    if (added) return { kind: 'credits', key: key.id, amount: code.amount, repeated: false }
+    // The same request, or another one for the same key, came at the same time.
+    const used = (await orUnavailable(this.#ledger.records.codes.find(digest))) ?? code
+    if (asked === '' || used.request !== asked) throw new CodeRefused('used', used)
+    return { kind: 'credits', key: key.id, amount: code.amount, repeated: true }
+  }
+
+  async #redeemForKey(
+    code: Code,
+    text: string,
+    {
+      digest,
+      asked,
+      request,
+      types,
+    }: { digest: string; asked: string; request: string | undefined; types: { has(type: string): boolean } },
+  ): Promise<Redeemed> {
+    const { type, amount, lifetimeMs, batch } = code
+    const now = this.#now()
+    const secret = newSecret('sk-', request === undefined ? randomBytes : seededBytes(plain(text), request))
+    const repeated = async (used: Code): Promise<Redeemed> => {
+      // A key with this secret was made by this request, or by one with the same idempotency key.
+      const key = await orUnavailable(this.#ledger.records.keys.find(secret.digest))
+      if (!key || key.status === 'deleted') throw new CodeRefused('used', used)
+      return { kind: 'key', key, secret: secret.secret, amount, repeated: true }
+    }
+    if (code.usedAt !== undefined) return repeated(code)
+    if (!types.has(type)) throw new CodeRefused('other type', code)
+    const expiresAt = lifetimeMs === undefined ? undefined : now + lifetimeMs
+    const once: () => Secret = () => secret
+    try {
+      const [created] = await this.#keys.createMany({ type, name: '', batch, credits: amount, expiresAt }, 1, {
+        secrets: once,
+        also: async (sql, [key]) => {
+          await useCode(sql, digest, { account: key?.id ?? '', type, request: asked, now })
+        },
+      })
+      if (created?.reached === 'unknown') throw unavailable(new Error('the new key may not be recorded'))
+      return { kind: 'key', key: created?.key as KeyRecord, secret: secret.secret, amount, repeated: false }
+    } catch (thrown) {
+      // The same request may have come twice at once. Then the key of the other one is there already.
+      // Without an idempotency key, only this call has the secret: if the key exists, this call has made it.
+      const used = await orUnavailable(this.#ledger.records.codes.find(digest))
+      if (used?.usedAt !== undefined) return repeated(used)
+      throw thrown
+    }
+  }
+}
+
+/** Makes a code, such as `TG-7K3QF-...`. @param bytes returns unpredictable bytes; random ones by default */
+export function newCodeText(bytes: (count: number) => Buffer = randomBytes): string {
+  const letters = [...bytes(GROUPS * GROUP)].map(byte => LETTERS[byte % LETTERS.length])
+  const groups = Array.from({ length: GROUPS }, (_, at) => letters.slice(at * GROUP, (at + 1) * GROUP).join(''))
+  return `TG-${groups.join('-')}`
+}
+
+/** Returns the letters and digits of a code that a person may have typed. */
+function plain(text: string): string {
+  return text
+    .toUpperCase()
+    .replaceAll(/[^0-9A-Z]/g, '')
+    .replaceAll('O', '0')
+    .replaceAll(/[IL]/g, '1')
+}
+
+function digestOfCode(text: string): string {
+  return digestOf(`code ${plain(text)}`)
+}

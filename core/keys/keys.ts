@@ -1,0 +1,196 @@
+/** Customers' keys, as requests find them. The secrets themselves are never stored. */
+import { timingSafeEqual } from 'node:crypto'
+import type { LRUCache } from 'lru-cache'
+import { GatewayError } from '../errors.ts'
+import type { KeyRecord } from '../records/key-records.ts'
+import { KeyChanges } from './changes.ts'
+import { digestOf } from './secrets.ts'
+import type { Ledger } from '../ledger/ledger.ts'
+import { CLOSED_STORE } from '../ledger/recovery/refusals.ts'
+import { orUnavailable, unavailable } from '../records/unavailable.ts'
+import { lru } from '../lib/lru.ts'
+
+/** A key as the store has it. Its type is the name of a key type. */
+export interface Key extends Pick<KeyRecord, 'id' | 'type' | 'status' | 'expiresAt' | 'label' | 'createdAt'> {
+  /** Changes whenever the record changes. */
+  readonly version: string
+  /** Changes whenever the secret is rotated. `0` before the first rotation. */
+  readonly rotation: string
+  /** The balance, the sum of its grants and what it has been charged, in nano-credits, when the record was read. */
+  readonly balance: bigint
+  readonly granted: bigint
+  readonly settled: bigint
+}
+
+/** The fields of a key in the store. */
+const FIELDS = ['ty', 'st', 'ex', 've', 'sec', 'la', 'ro', 'cr', 'bal', 'gra', 'rsv'] as const
+
+/** How long an unknown secret is remembered, in milliseconds, and how many. */
+const ABSENT_MS = 5000
+const ABSENT_MAX = 10_000
+/** Number of cached records, and number of secrets known to have been valid. */
+const CACHED_MAX = 50_000
+const KNOWN_MAX = 100_000
+
+/** The keys in the store, with a cache. */
+export class Keys extends KeyChanges {
+  /** Cached records by the digests of their secrets. */
+  readonly #found: LRUCache<string, Key>
+  /**
+   * Digests of unknown secrets, with the generation of the store that did not know them. A separate cache, so that guesses
+   * displace only other guesses.
+   */
+  readonly #absent = lru<string, number>(ABSENT_MAX, { ttl: ABSENT_MS })
+  /** Digests of secrets that were valid at their last look-up, however long ago. */
+  readonly #known = lru<string, true>(KNOWN_MAX)
+  /** Running look-ups by digest. */
+  readonly #reading = new Map<string, Reading>()
+
+  /** @param cacheMs how long a record is cached; a hold always checks the record's version as well */
+  constructor(ledger: Ledger, cacheMs: number, now: () => number) {
+    super(ledger, now)
+    // Reading the clock for every look-up would cost more than it is worth.
+    this.#found = lru(CACHED_MAX, { ttl: Math.max(cacheMs, 1), ttlResolution: Math.min(cacheMs / 10, 100) })
+  }
+
+  /**
+   * Finds a key by its secret, from the cache if possible. An unknown secret is remembered for a few seconds.
+   * @throws GatewayError unavailable, as a rejection
+   */
+  find(secret: string): Key | undefined | Promise<Key | undefined> {
+    const digest = digestOf(secret)
+    const found = this.#found.get(digest)
+    const { open, generation } = this.ledger.continuity
+    if (found || (open && this.#absent.get(digest) === generation)) return found
+    return this.#reading.get(digest)?.answer ?? this.#read(digest)
+  }
+
+  /** Returns whether a secret was valid when it was last looked up. It never asks the store. */
+  recognises(secret: string): boolean {
+    return this.#known.has(digestOf(secret))
+  }
+
+  /**
+   * Like `find`, but reads the store after this call. Concurrent callers share the next read.
+   * @throws GatewayError unavailable, as a rejection
+   */
+  refind(secret: string): Promise<Key | undefined> {
+    const digest = digestOf(secret)
+    const reading = this.#reading.get(digest)
+    if (!reading) return this.#read(digest)
+    return (reading.next ??= reading.answer.catch(() => undefined).then(() => this.#read(digest)))
+  }
+
+  #read(digest: string): Promise<Key | undefined> {
+    const reading: Reading = { answer: this.#load(digest), next: undefined }
+    this.#reading.set(digest, reading)
+    const over = (): void => {
+      if (this.#reading.get(digest) === reading) this.#reading.delete(digest)
+    }
+    reading.answer.then(
+      key => {
+        over()
+        this.#remember(digest, key)
+      },
+      () => {
+        over()
+        this.#found.delete(digest)
+      },
+    )
+    return reading.answer
+  }
+
+  #remember(digest: string, key: Key | undefined): void {
+    if (key) {
+      this.#found.set(digest, key)
+      this.#absent.delete(digest)
+    } else {
+      this.#found.delete(digest)
+      this.#absent.set(digest, this.ledger.continuity.generation)
+    }
+    if (key?.status === 'active') this.#known.set(digest, true)
+    else this.#known.delete(digest)
+  }
+
+  /**
+   * Reads the key with this secret from the store and checks that it may be used now. For requests without a hold; a
+   * hold makes this check itself.
+   * @throws GatewayError invalid_key, key_expired or unavailable
+   */
+  async usable(secret: string): Promise<Key> {
+    const key = await this.refind(secret)
+    if (key?.status !== 'active') throw new GatewayError('invalid_key')
+    if (key.expiresAt !== undefined && key.expiresAt <= this.now()) throw new GatewayError('key_expired')
+    return key
+  }
+
+  protected override appeared(digest: string): void {
+    this.#absent.delete(digest)
+  }
+
+  protected override changed(digest: string): void {
+    this.#found.delete(digest)
+  }
+
+  async #load(digest: string): Promise<Key | undefined> {
+    const { continuity } = this.ledger
+    for (;;) {
+      const { open, generation } = continuity
+      const key = await this.#stored(digest)
+      if (!continuity.watching) return key
+      const isCurrent = (): boolean => open && generation === continuity.generation
+      if (key && isCurrent()) return key
+      // A store that is being compared may have lost the key, or its latest state, even before anybody has noticed.
+      if (!(await continuity.whenOpen()) || (await this.#generation()) !== continuity.generation) {
+        continuity.recheck()
+        throw unavailable(new Error(CLOSED_STORE))
+      }
+      // If it was compared meanwhile, it is read again.
+      if (isCurrent()) return key
+    }
+  }
+
+  /** Returns the generation of the store; undefined if it is empty. */
+  async #generation(): Promise<number | undefined> {
+    const [owner, generation] = await this.ledger.continuity.meta.get('records', 'generation')
+    return owner === null ? undefined : Number(generation)
+  }
+
+  async #stored(digest: string): Promise<Key | undefined> {
+    const { scripts } = this.ledger
+    const id = await orUnavailable(scripts.redis.get(scripts.keys.pointer(digest)))
+    if (id === null) return undefined
+    const values = await orUnavailable(scripts.redis.hmget(scripts.keys.of(id).account, ...FIELDS))
+    // A rotated secret may keep its pointer for a moment.
+    const current = values[FIELDS.indexOf('sec')] ?? ''
+    const same = current.length === digest.length && timingSafeEqual(Buffer.from(current), Buffer.from(digest))
+    return same ? keyOf(id, values) : undefined
+  }
+}
+
+/** A running look-up. */
+interface Reading {
+  readonly answer: Promise<Key | undefined>
+  /** The next look-up, shared by those who ask in the meantime. */
+  next: Promise<Key | undefined> | undefined
+}
+
+function keyOf(id: string, values: readonly (string | null)[]): Key | undefined {
+  const of = (field: (typeof FIELDS)[number]): string => values[FIELDS.indexOf(field)] ?? ''
+  if (of('ty') === '') return undefined
+  const [balance, granted] = [BigInt(of('bal') || 0), BigInt(of('gra') || 0)]
+  return {
+    id,
+    type: of('ty'),
+    status: of('st') === 'active' ? 'active' : 'disabled',
+    expiresAt: of('ex') === '' ? undefined : Number(of('ex')),
+    version: of('ve'),
+    rotation: of('ro'),
+    label: of('la'),
+    // A key without it is older than the field.
+    createdAt: Number(of('cr')),
+    balance,
+    granted,
+    settled: granted - balance - BigInt(of('rsv') || 0),
+  }
+}

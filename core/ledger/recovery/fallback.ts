@@ -1,0 +1,91 @@
+/**
+ * Notices that the database fell back: that it lacks a transaction of which the store knows. Then what the store still
+ * knows is recorded again, before anything is held, settled or recorded.
+ */
+import type { Log } from '../../lib/log.ts'
+import { OnceInAWhile } from '../../lib/once-in-a-while.ts'
+import { formatCredits } from '../../money/credits.ts'
+import type { Commit } from '../../records/lineage.ts'
+import { beginGeneration } from '../../records/migrations.ts'
+import type { Records } from '../../records/records.ts'
+import type { Recovery } from './recovery.ts'
+import { recoverRecords } from './records-recovery.ts'
+import type { Scripts } from '../script/scripts.ts'
+import { orUnavailable } from '../../records/unavailable.ts'
+import { commitText, type StoreMeta } from './store-meta.ts'
+
+/** What is known of the store whose database fell back. */
+export interface FallenStore {
+  readonly id: string | undefined
+  readonly commit: Commit
+  readonly generation: number
+  /** The time by its clock, in milliseconds since the epoch. */
+  readonly nowMs: number
+}
+
+/** Compares one store with its database. */
+export class Fallback {
+  readonly #scripts: Scripts
+  readonly #records: Records
+  readonly #meta: StoreMeta
+  readonly #recovery: Recovery
+  readonly #log: Log
+  readonly #newId: () => string
+  readonly #reports = new OnceInAWhile()
+
+  constructor(
+    scripts: Scripts,
+    records: Records,
+    meta: StoreMeta,
+    recovery: Recovery,
+    { log, newId }: { readonly log: Log; readonly newId: () => string },
+  ) {
+    this.#scripts = scripts
+    this.#records = records
+    this.#meta = meta
+    this.#recovery = recovery
+    this.#log = log
+    this.#newId = newId
+    // While the store is away, the next commit is noted there.
+    records.lineage.onCommit = commit => meta.noteCommit(commit).catch(() => {})
+  }
+
+  /** Whether the database lacks a commit that the store knows. @throws GatewayError unavailable */
+  async hasHappened(commit: Commit | undefined): Promise<boolean> {
+    if (commit && !(await orUnavailable(this.#records.lineage.has(commit)))) return true
+    // This process may have seen another lineage.
+    await orUnavailable(this.#records.lineage.follow())
+    return false
+  }
+
+  /**
+   * Records again what the store knows.
+   * @returns the generation that begins
+   * @throws BeingRestored if another process does so
+   */
+  recover({ id, commit, generation, nowMs }: FallenStore): Promise<number> {
+    return this.#recovery.alone(async () => {
+      const said = 'the database lacks transactions that it had committed; recording again what the store knows'
+      if (this.#reports.due('fallen', said, nowMs)) this.#log.error(said)
+      await this.#meta.set({ fallen: '1' })
+      let next = generation
+      const begun = await orUnavailable(
+        this.#records.lineage.begin(commit, async sql => {
+          next = await beginGeneration(sql, id, generation)
+        }),
+      )
+      const { granted, charges, ...counts } = await recoverRecords(this.#scripts, this.#records, {
+        at: nowMs,
+        newId: this.#newId,
+        generation: next,
+      })
+      // A late note of a lost commit does not stay.
+      await this.#meta.set({ generation: String(next), fallen: '', commit: commitText(begun) })
+      this.#log.error(
+        { ...counts, granted: formatCredits(granted), charges: formatCredits(charges) },
+        'recorded again what the store knew after the database fell back; names of keys, entries of histories, codes and other changes of that time are lost',
+      )
+      return next
+    })
+  }
+}

@@ -1,0 +1,170 @@
+/** Restores a store from the records: all of it if it is empty, or what it may have lost. */
+import type { Log } from '../../lib/log.ts'
+import { sideBySide } from '../../lib/side-by-side.ts'
+import type { RecordedKey } from '../../records/key-records.ts'
+import type { Records } from '../../records/records.ts'
+import type { Duty } from './duty.ts'
+import type { Restorer } from './restore.ts'
+import { RefusedOperation, type Scripts } from '../script/scripts.ts'
+import { causeOf, orUnavailable } from '../../records/unavailable.ts'
+import { isBefore, positionOf } from '../script/stream.ts'
+
+/** How long a process that fails while it restores a store keeps others from doing so, in milliseconds. */
+export const RESTORING_MS = 10_000
+/** Accounts that are read at once, and that are restored at the same time. */
+const PAGE = 500
+const SIDE_BY_SIDE = 32
+/**
+ * Milliseconds by which clocks may differ and writes may be late. A replica may lack more than a server that was
+ * restarted.
+ */
+const SLACK_MS = { single: 5000, replicated: 300_000 } as const
+/** Outcomes of exchanges that ended in this time have not expired, in milliseconds. */
+const REMEMBERED_MS = 1_800_000
+
+/** Another process restores the store at this moment. */
+export class BeingRestored extends Error {
+  constructor() {
+    super('another process restores the store')
+  }
+}
+
+/** What is known of a store that has lost something. */
+export interface Loss {
+  /** When its servers were known the last time, in milliseconds of its clock. */
+  readonly beatMs: number
+  /** When a loss was restored the last time. */
+  readonly lostAtMs: number
+  readonly nowMs: number
+}
+
+/** Restores one store. */
+export class Recovery {
+  readonly #scripts: Scripts
+  readonly #records: Records
+  readonly #restorer: Restorer
+  readonly #duty: Duty
+  readonly #slackMs: number
+  readonly #log: Log
+
+  /** @param duty of restoring the store */
+  constructor(scripts: Scripts, records: Records, restorer: Restorer, duty: Duty, replicated: boolean, log: Log) {
+    this.#scripts = scripts
+    this.#records = records
+    this.#restorer = restorer
+    this.#duty = duty
+    this.#log = log
+    this.#slackMs = replicated ? SLACK_MS.replicated : SLACK_MS.single
+  }
+
+  /**
+   * Fills an empty store with every key that the records have.
+   * @param store the id of the store
+   * @param isEmpty whether it is still empty
+   * @param finish writes to the store that it belongs to the records
+   * @returns the number of keys
+   * @throws BeingRestored if another process does so, or has done so
+   */
+  rebuild(
+    store: string,
+    isEmpty: () => Promise<boolean>,
+    finish: (generation: number) => Promise<unknown>,
+  ): Promise<number> {
+    return this.alone(async isMine => {
+      if (!(await isEmpty())) throw new BeingRestored()
+      const generation = await orUnavailable(this.#records.nextGeneration(store))
+      const accounts = await this.#restore(this.#records.keys.pages(PAGE), undefined, isMine)
+      await finish(generation)
+      return accounts
+    })
+  }
+
+  /**
+   * Restores what the store may have lost.
+   * @param finish writes to the store that this generation has begun
+   * @returns the number of accounts that were compared
+   * @throws BeingRestored if another process does so, or has begun to
+   */
+  restore({ beatMs, lostAtMs, nowMs }: Loss, finish: (generation: number) => Promise<unknown>): Promise<number> {
+    return this.alone(async isMine => {
+      // From here on, what was read from the store before cannot be recorded.
+      const generation = await orUnavailable(this.#records.nextGeneration())
+      const since = await this.#lostSince(beatMs)
+      // Outcomes of earlier exchanges may have expired, or may have been lost before.
+      const remembered = Math.max(since, lostAtMs + 1, nowMs - REMEMBERED_MS)
+      const accounts = await this.#restore(this.#records.keys.changedSince(since, PAGE), remembered, isMine)
+      const current = await orUnavailable(this.#records.generation())
+      if (!(await this.#duty.renew()) || current !== generation) throw new BeingRestored()
+      await finish(generation)
+      return accounts
+    })
+  }
+
+  /** Does something that one process at a time may do. @throws BeingRestored if another process does */
+  async alone<T>(work: (isMine: () => boolean) => Promise<T>): Promise<T> {
+    if (!(await this.#duty.take())) throw new BeingRestored()
+    let mine = true
+    const renewing = setInterval(() => {
+      this.#duty.renew().then(
+        renewed => (mine &&= renewed),
+        () => {},
+      )
+    }, RESTORING_MS / 3)
+    try {
+      return await work(() => mine)
+    } finally {
+      clearInterval(renewing)
+      await this.#duty.release().catch(() => {})
+    }
+  }
+
+  async #restore(
+    pages: AsyncIterable<RecordedKey[]>,
+    rememberedMs?: number,
+    isMine: () => boolean = () => true,
+  ): Promise<number> {
+    let accounts = 0
+    for await (const page of pages) {
+      await sideBySide(page, SIDE_BY_SIDE, key => this.#restoreOne(key, rememberedMs))
+      if (!isMine()) throw new BeingRestored()
+      accounts += page.length
+    }
+    return accounts
+  }
+
+  /** Restores an account. One that the store refuses must not keep all others closed: the audit finds it. */
+  async #restoreOne(key: RecordedKey, rememberedMs?: number): Promise<void> {
+    try {
+      await this.#restorer.restore(key, rememberedMs)
+    } catch (thrown) {
+      const cause = causeOf(thrown)
+      if (!(cause instanceof RefusedOperation)) throw thrown
+      this.#log.error(
+        { key: key.id, err: cause },
+        'the store refuses what is recorded of a key; run `npx tollgate audit`',
+      )
+    }
+  }
+
+  /** Returns the time since when the store may have lost something, in milliseconds since the epoch. */
+  async #lostSince(beatMs: number): Promise<number> {
+    let since = beatMs
+    const recorded = await orUnavailable(this.#records.history.positions())
+    for (const [shard, position] of recorded) {
+      const survived = await lastIn(this.#scripts, shard)
+      if (isBefore(survived, position)) since = Math.min(since, survived.ms)
+    }
+    return since - this.#slackMs
+  }
+}
+
+/** Returns the position of the last entry that was ever added to a shard's stream. */
+async function lastIn(scripts: Scripts, shard: number): Promise<{ ms: number; seq: number }> {
+  try {
+    const info = (await scripts.redis.xinfo('STREAM', scripts.keys.stream(shard))) as unknown[]
+    return positionOf(String(info[info.indexOf('last-generated-id') + 1]))
+  } catch (cause) {
+    if (/no such key/i.test((cause as Error).message)) return { ms: 0, seq: 0 }
+    return orUnavailable(Promise.reject(cause as Error))
+  }
+}

@@ -1,0 +1,161 @@
+/**
+ * Writes to the store what only the records know: keys, grants and exchanges that it never had, or that it lost. All of
+ * it is applied by id and number, so repeating it changes nothing.
+ */
+import { OF_SUMS } from '../script/buckets.ts'
+import { leaseOf } from '../script/store-keys.ts'
+import { type HistoryEntry, lastEnd, reapedCharge } from '../../records/entry.ts'
+import type { RecordedKey } from '../../records/key-records.ts'
+import type { Records } from '../../records/records.ts'
+import type { Scripts } from '../script/scripts.ts'
+import { orUnavailable } from '../../records/unavailable.ts'
+
+/** Exchanges that are read at once. */
+const PAGE = 500
+/** Most accounts have only a few recent exchanges. */
+const FIRST_PAGE = 20
+/** Exchanges that are replayed at the same time. */
+const REPLAYED_AT_ONCE = 32
+
+/** What exchanges were charged by earlier ends. */
+type Before = ReadonlyMap<string, bigint>
+
+/** Restores accounts in the store. */
+export class Restorer {
+  readonly #scripts: Scripts
+  readonly #records: Records
+
+  constructor(scripts: Scripts, records: Records) {
+    this.#scripts = scripts
+    this.#records = records
+  }
+
+  /**
+   * Brings an account up to what the records know of it.
+   * @param rememberedMs a time in milliseconds since the epoch. The store has the outcome of every exchange that it
+   * knows and that ended then or later. Such exchanges are recognised by their ids, because a server that took over may have
+   * given the numbers of those that it lost to others.
+   * @returns whether the store has this record of the key
+   * @throws GatewayError unavailable
+   */
+  async restore(key: RecordedKey, rememberedMs = Infinity): Promise<boolean> {
+    const { keys, redis } = this.#scripts
+    const { id } = key
+    const has = await this.put(key)
+    const [granted, ordinal] = await orUnavailable(redis.hmget(keys.of(id).account, 'gn', 'sq'))
+    const known = Number(ordinal ?? 0)
+    const { history } = this.#records
+    let read: Promise<Before> | undefined
+    // What the store knows of exchanges that ended again: it may have forgotten their outcomes.
+    const before = (): Promise<Before> => (read ??= orUnavailable(history.chargedBefore(id, known, rememberedMs)))
+    for (let from = known; from < key.ordinal;) {
+      const entries = await orUnavailable(history.entriesAfter(id, from, PAGE))
+      await this.#replayAll(id, entries, rememberedMs, before)
+      from = entries.at(-1)?.ordinal ?? key.ordinal
+    }
+    if (key.endedAt >= rememberedMs) await this.#replayRecent(id, known, rememberedMs, before)
+    // Charges come first: no balance may be beyond the exact numbers of the store.
+    if (Number(granted ?? 0) < key.grants) await this.grant(id, Number(granted ?? 0) + 1)
+    await this.#scripts.write('SET', keys.pointer(key.digest), id)
+    return has
+  }
+
+  /**
+   * Writes the record of a key to the store, unless the store has a newer one.
+   * @returns whether the store has this record now
+   */
+  async put(key: RecordedKey): Promise<boolean> {
+    const { id, version, type, status, expiresAt, digest, label, rotation, createdAt } = key
+    const { grants, granted, settled, ordinal } = key
+    const [answer] = await this.#scripts.run({
+      name: 'put',
+      account: id,
+      keys: [this.#scripts.keys.of(id).account],
+      // The store refuses both in the same way.
+      args: [
+        version,
+        type,
+        status === 'deleted' ? 'disabled' : status,
+        expiresAt ?? '',
+        digest,
+        label,
+        rotation,
+        createdAt,
+        grants,
+        granted,
+        settled,
+        ordinal,
+      ].map(String),
+    })
+    return answer === 'ok'
+  }
+
+  /** Applies the grants of an account from a number on, in their order. */
+  async grant(account: string, from: number): Promise<void> {
+    for (const { n, amount } of await orUnavailable(this.#records.keys.grants(account, from))) {
+      await this.#scripts.run({
+        name: 'grant',
+        account,
+        keys: [this.#scripts.keys.of(account).account],
+        args: [String(n), String(amount)],
+      })
+    }
+  }
+
+  /** Replays recent exchanges up to an ordinal. */
+  async #replayRecent(
+    account: string,
+    ordinal: number,
+    sinceMs: number,
+    charged: () => Promise<Before>,
+  ): Promise<void> {
+    for (let before = ordinal + 1, count = FIRST_PAGE; ; count = PAGE) {
+      const page = await orUnavailable(this.#records.history.entries(account, { before, count }))
+      const recent = page.filter(entry => lastEnd(entry) >= sinceMs).reverse()
+      await this.#replayAll(account, recent, sinceMs, charged)
+      const last = page.at(-1)
+      if (!last || (recent.length === 0 && count === PAGE)) return
+      before = last.ordinal
+    }
+  }
+
+  /**
+   * Replays exchanges in their order.
+   * @param before reads what their earlier ends were charged
+   */
+  async #replayAll(
+    account: string,
+    entries: readonly HistoryEntry[],
+    rememberedMs: number,
+    before: () => Promise<Before>,
+  ): Promise<void> {
+    const isRecent = (entry: HistoryEntry): boolean => entry.bucket !== OF_SUMS && lastEnd(entry) >= rememberedMs
+    // The store recognises older exchanges by their numbers only, so one must follow the other.
+    const atOnce = entries.every(isRecent) ? REPLAYED_AT_ONCE : 1
+    const earlier = entries.some(({ againMs }) => againMs !== undefined) ? await before() : undefined
+    const replay = (entry: HistoryEntry): Promise<void> =>
+      this.#replay(account, entry, earlier?.get(entry.id) ?? 0n, isRecent(entry))
+    for (let at = 0; at < entries.length; at += atOnce) await Promise.all(entries.slice(at, at + atOnce).map(replay))
+  }
+
+  async #replay(account: string, entry: HistoryEntry, before: bigint, recent: boolean): Promise<void> {
+    const { keys } = this.#scripts
+    const { id, ordinal, charge, kind, bucket } = entry
+    const own = keys.of(account)
+    await this.#scripts.run({
+      name: 'replay',
+      account,
+      keys: [own.account, keys.hold(account, id), own.leases, keys.outcomes(account, bucket), own.places],
+      args: [
+        leaseOf({ account, id }, bucket),
+        id,
+        String(ordinal),
+        String(charge),
+        kind === 'reaped' ? 'R' : 'F',
+        String(before),
+        recent ? '1' : '',
+        String(reapedCharge(entry)),
+      ],
+    })
+  }
+}

@@ -1,0 +1,216 @@
+/**
+ * Runs the ledger's operations on the store. Operations requested in the same turn of the event loop are sent as one
+ * call of one script. Settlements and renewals join the next call, or wait a moment for one. Each
+ * operation is atomic, the batch is not: a failing operation does not affect the others.
+ */
+import { readFileSync } from 'node:fs'
+import type { Redis } from 'ioredis'
+import type { GatewayError } from '../../errors.ts'
+import { orUnavailable, unavailable } from '../../records/unavailable.ts'
+import { hasSent } from '../../store/connect.ts'
+import { mastersOf } from '../../store/masters.ts'
+import type { Store } from '../../store/store.ts'
+import { StoreKeys } from './store-keys.ts'
+
+/** The operations of the ledger's script. */
+export type OperationName =
+  | 'hold'
+  | 'quota'
+  | 'rolling'
+  | 'extend'
+  | 'renew'
+  | 'abandon'
+  | 'rejoin'
+  | 'settle'
+  | 'reap'
+  | 'put'
+  | 'disable'
+  | 'grant'
+  | 'credit'
+  | 'replay'
+  | 'recount'
+  | 'claim'
+  | 'release'
+  | 'keep'
+
+/** One operation on the keys of one account. */
+export interface Operation {
+  readonly name: OperationName
+  readonly account: string
+  /** In the order that the operation expects. */
+  readonly keys: readonly string[]
+  readonly args: readonly string[]
+}
+
+interface Queued extends Operation {
+  readonly resolve: (answer: readonly string[]) => void
+  readonly reject: (error: GatewayError) => void
+}
+
+/** The files that are concatenated into one script, in order. */
+const PARTS_OF_THE_SCRIPT = ['common.lua', 'quotas.lua', 'holds.lua', 'accounts.lua', 'batch.lua'] as const
+
+/** How long settlements and renewals may wait for others, in milliseconds. */
+const LAZY_MS = 2
+/** Maximum operations per call, since a call blocks the store. */
+const BATCH = 64
+
+/** Operations that wait for others. */
+const LAZY: ReadonlySet<OperationName> = new Set(['settle', 'renew'])
+
+/**
+ * Operations that are refused when the store is out of memory. All others are accepted, also those that write what the
+ * records know already.
+ */
+const GROWING: ReadonlySet<OperationName> = new Set(['hold', 'quota', 'rolling', 'extend', 'claim', 'keep'])
+
+type Run = (count: number, keys: readonly string[], args: readonly string[]) => Promise<string[]>
+
+/** The store answers, but refuses an operation for a reason of its own. */
+export class RefusedOperation extends Error {}
+
+/** Batches operations and sends them to the store. */
+export class Scripts {
+  readonly redis: Redis
+  readonly keys: StoreKeys
+  /** Whether accounts may be on different servers. A call then covers only one shard. */
+  readonly #scattered: boolean
+  readonly #run: Run
+  /** The same script with the flag that lets settlements through when the store is out of memory. */
+  readonly #runFull: Run
+  /** The line with that flag. */
+  readonly #evenIfFull: string
+  /** Running calls. */
+  readonly #calls = new Set<Promise<void>>()
+  #queue: Queued[] = []
+  #soon: NodeJS.Immediate | undefined
+  #later: NodeJS.Timeout | undefined
+  #written: PromiseWithResolvers<void> | undefined
+
+  constructor({ redis, kind, scattered }: Pick<Store, 'redis' | 'kind' | 'scattered'>, prefix: string) {
+    this.redis = redis
+    this.#scattered = scattered
+    this.keys = new StoreKeys(prefix)
+    const source = PARTS_OF_THE_SCRIPT.map(name => readFileSync(new URL(name, import.meta.url), 'utf8')).join('\n')
+    const define = (name: string, lua: string): Run => {
+      redis.defineCommand(name, { lua })
+      const run = (redis as unknown as Record<string, Run>)[name]?.bind(redis) as Run
+      return async (count, keys, args) => {
+        try {
+          return await run(count, keys, args)
+        } catch (cause) {
+          // A full server may refuse a script that the client believes it has. Nothing has been done.
+          if (!(cause as Error).message.startsWith('NOSCRIPT')) throw cause
+          return (await redis.eval(lua, count, ...keys, ...args)) as string[]
+        }
+      }
+    }
+    // The embedded store does not support the line of script flags, and never reports that it is out of memory.
+    const flags = (line: string): string => (kind === 'embedded' ? '' : `${line}\n`)
+    this.#evenIfFull = flags('#!lua flags=allow-oom')
+    this.#run = define('tollgate_run', `${flags('#!lua')}${source}`)
+    this.#runFull = define('tollgate_run_full', `${this.#evenIfFull}${source}`)
+  }
+
+  /**
+   * Runs an operation.
+   * @returns the words of its answer
+   * @throws GatewayError unavailable for any failure
+   */
+  run(operation: Operation): Promise<readonly string[]> {
+    return new Promise((resolve, reject) => {
+      this.#queue.push({ ...operation, resolve, reject })
+      if (LAZY.has(operation.name)) this.#later ??= setTimeout(this.flush, LAZY_MS)
+      else this.#soon ??= setImmediate(this.flush)
+    })
+  }
+
+  /**
+   * Resolves in the turn after everything that is queued now has been handed to the operating system. Undefined if nothing
+   * is queued. It does not resolve if a server does not answer, or takes no more.
+   */
+  written(): Promise<void> | undefined {
+    if (this.#queue.length > 0) this.#written ??= Promise.withResolvers()
+    return this.#written?.promise
+  }
+
+  /**
+   * Runs a small script on one key that the processes share. A store that is out of memory accepts it too.
+   * @throws GatewayError unavailable
+   */
+  evaluate(script: string, key: string, ...args: readonly (string | number)[]): Promise<unknown> {
+    return orUnavailable(this.redis.eval(`${this.#evenIfFull}${script}`, 1, key, ...args))
+  }
+
+  /** Runs one command on such a key, in the same way. @throws GatewayError unavailable */
+  write(
+    command: 'SET' | 'SADD' | 'HSET' | 'HINCRBY' | 'EXPIRE',
+    key: string,
+    ...args: readonly (string | number)[]
+  ): Promise<unknown> {
+    return this.evaluate('return redis.call(ARGV[1], KEYS[1], unpack(ARGV, 2))', key, command, ...args)
+  }
+
+  /** Sends all queued operations now. */
+  readonly flush = (): void => {
+    clearImmediate(this.#soon)
+    clearTimeout(this.#later)
+    this.#soon = undefined
+    this.#later = undefined
+    const queue = this.#queue
+    this.#queue = []
+    const shard = ({ account }: Queued): number => this.keys.of(account).shard
+    const batches = this.#scattered ? Map.groupBy(queue, shard).values() : [queue]
+    for (const batch of batches)
+      for (let at = 0; at < batch.length; at += BATCH) this.#track(this.#send(this.#run, batch.slice(at, at + BATCH)))
+    const written = this.#written
+    this.#written = undefined
+    if (written)
+      setImmediate(() => {
+        if (mastersOf(this.redis).every(hasSent)) written.resolve()
+      })
+  }
+
+  #track(call: Promise<void>): void {
+    this.#calls.add(call)
+    void call.finally(() => this.#calls.delete(call))
+  }
+
+  /**
+   * Waits until the store has answered all operations requested so far. A read after that, on any connection, sees
+   * them.
+   */
+  async answered(): Promise<void> {
+    this.flush()
+    await Promise.all(this.#calls)
+  }
+
+  async #send(run: Run, operations: readonly Queued[]): Promise<void> {
+    if (operations.length === 0) return
+    try {
+      const keys = operations.flatMap(operation => operation.keys)
+      const args = operations.flatMap(operation => [operation.name, ...operation.args])
+      deliver(operations, await run(keys.length, keys, args))
+    } catch (cause) {
+      const full = run === this.#run && (cause as Error).message.startsWith('OOM')
+      const again = full ? operations.filter(({ name }) => !GROWING.has(name)) : []
+      refuse(
+        operations.filter(operation => !again.includes(operation)),
+        cause,
+      )
+      await this.#send(this.#runFull, again)
+    }
+  }
+}
+
+function deliver(operations: readonly Queued[], answers: readonly string[]): void {
+  operations.forEach((operation, index) => {
+    const answer = answers[index] ?? 'error the script gave no answer'
+    if (answer.startsWith('error ')) refuse([operation], new RefusedOperation(answer.slice('error '.length)))
+    else operation.resolve(answer.split(' '))
+  })
+}
+
+function refuse(operations: readonly Queued[], cause: unknown): void {
+  for (const { reject } of operations) reject(unavailable(cause))
+}

@@ -1,0 +1,119 @@
+/**
+ * The names of the store's keys. Each account belongs to a shard, and all keys of a shard carry its tag, so that a
+ * cluster keeps them on one server.
+ */
+import { crc32 } from 'node:zlib'
+import { lru } from '../../lib/lru.ts'
+
+/** Number of shards. A store that was made with another number is refused. */
+export const SHARDS = 1024
+
+/** Prefix of the accounts of quotas. */
+export const OF_QUOTAS = 'quota:'
+
+/** The shard of an account. */
+export function shardOf(account: string): number {
+  return crc32(account) % SHARDS
+}
+
+/** Returns the name of a hold in the set of leases, by which it is found when its lease ends. */
+export function leaseOf({ account, id }: { readonly account: string; readonly id: string }, bucket: string): string {
+  return `${account} ${id} ${bucket}`
+}
+
+/** The keys of one account, and those that it shares with its shard. */
+export interface AccountKeys {
+  readonly shard: number
+  /** The record and the sums. */
+  readonly account: string
+  /** The places for replies whose clients left; of a quota that is shared fairly, the shares of keys. */
+  readonly places: string
+  /** The ends of the leases in the shard. */
+  readonly leases: string
+  /** The ended exchanges of the shard that are not recorded yet. */
+  readonly stream: string
+}
+
+/** The keys of one store. */
+export class StoreKeys {
+  readonly #prefix: string
+  readonly #accounts = lru<string, AccountKeys>(10_000)
+
+  constructor(prefix: string) {
+    this.#prefix = prefix
+  }
+
+  /** Returns a key that belongs to no shard. */
+  shared(name: string): string {
+    return `${this.#prefix}:${name}`
+  }
+
+  /** Returns a key of a shard. */
+  inShard(shard: number, name: string): string {
+    return `${this.#prefix}:{${shard}}:${name}`
+  }
+
+  /** Returns the key of a shard's stream of ended exchanges. */
+  stream(shard: number): string {
+    return this.inShard(shard, 'x')
+  }
+
+  /** Returns the key of the ends of a shard's leases. */
+  leases(shard: number): string {
+    return this.inShard(shard, 'l')
+  }
+
+  /** Returns the keys of an account. */
+  of(account: string): AccountKeys {
+    let keys = this.#accounts.get(account)
+    if (!keys) {
+      const shard = shardOf(account)
+      keys = {
+        shard,
+        account: this.inShard(shard, `a:${account}`),
+        places: this.inShard(shard, `b:${account}`),
+        leases: this.leases(shard),
+        stream: this.stream(shard),
+      }
+      this.#accounts.set(account, keys)
+    }
+    return keys
+  }
+
+  /** Returns the key of a hold. */
+  hold(account: string, id: string): string {
+    return this.inShard(this.of(account).shard, `h:${account}:${id}`)
+  }
+
+  /** Returns the key of a bucket of outcomes. */
+  outcomes(account: string, bucket: string): string {
+    return this.inShard(this.of(account).shard, `o:${bucket}`)
+  }
+
+  /** Returns the key of the attempts at one request. */
+  attempts(account: string, request: string): string {
+    return this.inShard(this.of(account).shard, `r:${account}:${request}`)
+  }
+
+  /** Returns the key of a claimed name. */
+  claim(account: string, name: string): string {
+    return this.inShard(this.of(account).shard, `c:${account}:${name}`)
+  }
+
+  /** Returns the key of an object that an account stored at a provider. */
+  stored(account: string, id: string): string {
+    return this.inShard(this.of(account).shard, `s:${account}:${id}`)
+  }
+
+  /** Returns the keys of the items that are kept of an account's replies: the items, their ends, and the sizes in the shard. */
+  kept(account: string): readonly [string, string, string] {
+    const { shard } = this.of(account)
+    const name = (letter: string): string => this.inShard(shard, `${letter}:${account}`)
+    return [name('i'), name('j'), this.inShard(shard, 'n')]
+  }
+
+  /** Returns the key that leads from the hash of a secret to its account. */
+  pointer(digest: string): string {
+    return this.shared(`k:${digest.slice(0, 22)}`)
+  }
+}

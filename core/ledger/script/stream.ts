@@ -1,0 +1,92 @@
+/** Reads the streams of ended exchanges that are not recorded yet. */
+import type { Redis } from 'ioredis'
+import { KINDS } from '../../records/entry.ts'
+import { notesFromText } from '../../records/notes.ts'
+import type { EndedEntry } from '../../records/entry.ts'
+import type { Position } from '../../records/recorder.ts'
+import type { Scripts } from './scripts.ts'
+import { orUnavailable } from '../../records/unavailable.ts'
+
+/** An entry of a stream. */
+export interface StreamEntry extends EndedEntry {
+  readonly position: Position
+  /** What an earlier entry of the exchange charged. */
+  readonly before: bigint
+  /** The key of the bucket that has its outcome. */
+  readonly outcomes: string
+}
+
+/** Entries per read. */
+const PAGE = 250
+
+/** Reads entries of a shard's stream, oldest first. */
+export async function readStream(
+  scripts: Scripts,
+  shard: number,
+  { count, from = '-', redis = scripts.redis }: { count: number; from?: string; redis?: Redis },
+): Promise<StreamEntry[]> {
+  const rows = await orUnavailable(redis.xrange(scripts.keys.stream(shard), from, '+', 'COUNT', count))
+  return rows.map(([id, fields]) => entryOf(id, fields))
+}
+
+/**
+ * Reads all unrecorded entries of an account, oldest first.
+ * @param redis the connection to use at this moment
+ */
+export async function unrecorded(
+  scripts: Scripts,
+  account: string,
+  redis: () => Redis = () => scripts.redis,
+): Promise<StreamEntry[]> {
+  const { shard } = scripts.keys.of(account)
+  const found: StreamEntry[] = []
+  for (let from = '-'; ;) {
+    const page = await readStream(scripts, shard, { count: PAGE, from, redis: redis() })
+    found.push(...page.filter(entry => entry.account === account))
+    if (page.length < PAGE) return found
+    from = `(${textOf((page.at(-1) as StreamEntry).position)}`
+  }
+}
+
+/** Parses the id of a stream entry. */
+export function positionOf(id: string): Position {
+  const [ms = 0, seq = 0] = id.split('-').map(Number)
+  return { ms, seq }
+}
+
+/** Writes the id of a stream entry. */
+export function textOf({ ms, seq }: Position): string {
+  return `${ms}-${seq}`
+}
+
+/** Whether one position comes before another. */
+export function isBefore(one: Position, other: Position): boolean {
+  return one.ms < other.ms || (one.ms === other.ms && one.seq < other.seq)
+}
+
+/** The words of an entry before its notes, which may contain spaces. */
+const WORDS = 9
+
+function entryOf(streamId: string, [, text = '']: readonly string[]): StreamEntry {
+  const words = text.split(' ', WORDS)
+  const [name, account = '', ordinal, id = '', charge = '', earlier = '', balance = '', waived = '', outcomes = ''] =
+    words
+  const position = positionOf(streamId)
+  const kind = KINDS.find(each => each === name) ?? 'settle'
+  const before = BigInt(earlier)
+  return {
+    id,
+    account,
+    ordinal: Number(ordinal),
+    at: position.ms,
+    kind,
+    charge: kind === 'credit' ? -before : BigInt(charge),
+    balance: BigInt(balance),
+    waived: BigInt(waived),
+    notes: notesFromText(text.slice(words.join(' ').length + 1)),
+    bucket: outcomes.slice(outcomes.lastIndexOf(':') + 1),
+    position,
+    before: kind === 'credit' ? 0n : before,
+    outcomes,
+  }
+}

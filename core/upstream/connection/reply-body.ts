@@ -1,0 +1,113 @@
+/**
+ * The body of an upstream's reply as it arrives: chunks, then an end or an abort. It has less overhead than a Node
+ * stream.
+ */
+import { EventEmitter } from 'node:events'
+import type { Dispatcher } from 'undici'
+import { inTurn } from '../../lib/turns.ts'
+
+/** What the relay needs of a body. A decompressed body is an ordinary stream. */
+export interface ReplyBody {
+  /** Whether the current chunk is the entire body and its end follows in the same turn, unless the body is paused. */
+  readonly whole?: boolean
+  readonly readableEnded: boolean
+  readonly destroyed: boolean
+  /** Discards the rest of the body. */
+  destroy(): unknown
+  pause(): unknown
+  resume(): unknown
+  on(event: 'data', listener: (chunk: Buffer) => void): this
+  on(event: 'end' | 'close', listener: () => void): this
+  off(event: 'data', listener: (chunk: Buffer) => void): this
+  off(event: 'end' | 'close', listener: () => void): this
+  removeAllListeners(event: 'data'): unknown
+}
+
+/** Emits everything that arrives in one turn of the event loop as one chunk. */
+export class UpstreamBody extends EventEmitter {
+  readableEnded = false
+  destroyed = false
+  readonly #controller: Dispatcher.DispatchController
+  /** Chunks that have not been emitted. */
+  #waiting: Buffer[] = []
+  #flowing = false
+  #scheduled = false
+  #over: 'ended' | 'broken' | undefined
+
+  constructor(controller: Dispatcher.DispatchController) {
+    super()
+    this.#controller = controller
+  }
+
+  get whole(): boolean {
+    return this.#over === 'ended' && this.#waiting.length === 0
+  }
+
+  override on(event: string, listener: Parameters<EventEmitter['on']>[1]): this {
+    super.on(event, listener)
+    if (event === 'data' && !this.#flowing) this.resume()
+    return this
+  }
+
+  pause(): this {
+    this.#flowing = false
+    this.#controller.pause()
+    return this
+  }
+
+  resume(): this {
+    this.#flowing = true
+    if (this.#controller.paused) this.#controller.resume()
+    this.#soon()
+    return this
+  }
+
+  /** Closes the connection to the upstream. */
+  destroy(): void {
+    if (this.readableEnded || this.destroyed) return
+    this.destroyed = true
+    if (this.#over === undefined) this.#controller.abort(new Error('the reply is no longer wanted'))
+  }
+
+  take(chunk: Buffer): void {
+    if (this.destroyed) return
+    this.#waiting.push(chunk)
+    this.#soon()
+  }
+
+  /** Ends the body, complete or aborted, after all waiting chunks have been emitted. */
+  conclude(how: 'ended' | 'broken'): void {
+    this.#over = how
+    this.#soon()
+  }
+
+  #soon(): void {
+    if (!this.#flowing || this.#scheduled) return
+    this.#scheduled = true
+    queueMicrotask(this.#emitWaiting)
+  }
+
+  readonly #emitWaiting = (): void => {
+    this.#scheduled = false
+    const waiting = this.#waiting
+    if (this.#flowing && !this.destroyed && waiting.length > 0) {
+      this.#waiting = []
+      this.emit('data', waiting.length === 1 ? waiting[0] : Buffer.concat(waiting))
+    }
+    // A listener may have paused or destroyed the body.
+    if (this.#over === undefined || !this.#flowing || this.readableEnded || this.destroyed) return
+    if (this.#over === 'ended') {
+      this.readableEnded = true
+      this.emit('end')
+    } else this.destroyed = true
+    this.emit('close')
+  }
+}
+
+/** Pauses a body until it is its turn among the long work. @param wanted returns whether more of it is still wanted */
+export function goOnInTurn(body: ReplyBody, owner: string, wanted: () => boolean): void {
+  body.pause()
+  inTurn(() => {
+    if (wanted()) body.resume()
+  }, owner)
+}
