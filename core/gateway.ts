@@ -85,7 +85,7 @@ export class Gateway {
     try {
       gateway.ledger.prices.add(pricesOf(config))
       await gateway.ledger.prices.keep()
-      gateway.ledger.lookUpOn(await store.second())
+      gateway.ledger.reads.lookUpOn(await store.second())
       await gateway.ledger.start({
         mayRebuild: store.kind === 'embedded',
         // The lock of the data folder refuses a second gateway.
@@ -144,7 +144,8 @@ export class Gateway {
     this.store = store
     this.#simulated = simulated
     this.records = records
-    this.ledger = new Ledger(store, records, config, environment, join(config.store.data, 'outbox'))
+    const outboxFolder = join(config.store.data, 'outbox')
+    this.ledger = new Ledger({ store, records, config, environment, outboxFolder })
     this.keys = new Keys(this.ledger, config.ledger.keyCacheMs, environment.now)
     this.pool = new Pool(environment)
     this.#sharing = new PoolSharing(this.pool, this.ledger.scripts, environment.log)

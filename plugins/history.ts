@@ -57,7 +57,7 @@ export default definePlugin({
         if (kind !== '' && kind !== 'requests')
           throw new GatewayError('bad_request', { param: 'kind', message: '"kind" must be requests or all.' })
         const page = async (wish: ReturnType<typeof historyWish>) => {
-          const { entries, next } = await historyPage(range => ledger.history(key.id, range), key.id, wish)
+          const { entries, next } = await historyPage(range => ledger.reads.history(key.id, range), key.id, wish)
           return { data: await pricedEntries(ledger, key.id, entries), next }
         }
         if (query.get('format') === 'csv') {
@@ -78,7 +78,7 @@ export default definePlugin({
           total:
             wish.filtered || wish.from !== undefined || wish.to !== undefined
               ? null
-              : await ledger.historyLength(key.id),
+              : await ledger.reads.historyLength(key.id),
         }
         return Reply.json(reply, PRIVATE)
       },

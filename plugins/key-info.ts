@@ -42,7 +42,7 @@ export default definePlugin({
         .flatMap(account => account.quotas.map(quota => ({ account: account.name, quota })))
       const sums = new Map<string, Sum>()
       for (const { account, quota } of quotas) {
-        const { used, resetsAt } = await ledger.quotaUsed(account, quota, now())
+        const { used, resetsAt } = await ledger.reads.quotaUsed(account, quota, now())
         const name = memberOf(quota)
         const sum: Sum = sums.get(name) ?? { resetsAt, usedUp: new Map() }
         sums.set(name, sum)
@@ -51,7 +51,7 @@ export default definePlugin({
         if (quota.unit === 'cost') continue
         if (options.quotas === 'all') add((sum.all ??= { limit: 0n, used: 0n }), { limit: quota.amount, used })
         if (quota.fairShare)
-          add((sum.share ??= { limit: 0n, used: 0n }), await ledger.quotaShare(account, quota, key, now()))
+          add((sum.share ??= { limit: 0n, used: 0n }), await ledger.reads.quotaShare(account, quota, key, now()))
       }
       return Object.fromEntries([...sums].map(([name, sum]) => [name, shown(sum)]))
     }
@@ -61,9 +61,9 @@ export default definePlugin({
         if (path.endsWith('/usage')) return Reply.json(await keyDays(ledger, key.id, query, now()), PRIVATE)
         const type = config.keyTypes.get(key.type) as KeyType
         const [record, balance, summary, quota] = await Promise.all([
-          keys.record(key.id),
+          keys.changes.record(key.id),
           balanceOf(ledger, key, now()),
-          ledger.summary(key.id, now()),
+          ledger.reads.summary(key.id, now()),
           accountQuotas(type, key.id),
         ])
         const info = {

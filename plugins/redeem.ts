@@ -35,7 +35,7 @@ export default definePlugin({
     },
   },
   setup({ wrongPerMinute }, { config, keys, ledger, log, now }) {
-    const codes = new operator.CodeBook(ledger, keys, now)
+    const codes = new operator.CodeBook(ledger, keys.changes, now)
     const wrong = new PerMinute(now)
 
     /** Returns the key that the credits are for. Expired and exhausted keys may get some. */
@@ -55,7 +55,7 @@ export default definePlugin({
       const amount = formatCredits(redeemed.amount)
       if (!redeemed.repeated) log.info({ exchange: x.id, kind: redeemed.kind, credits: amount }, 'a code was redeemed')
       if (redeemed.kind === 'credits') {
-        const { balance } = await ledger.balance(redeemed.key)
+        const { balance } = await ledger.reads.balance(redeemed.key)
         const told = { kind: 'credits', credits: amount, balance: formatCredits(balance) }
         return Reply.json({ object: 'redeemed', ...told, repeated: redeemed.repeated }, PRIVATE)
       }

@@ -67,7 +67,7 @@ export default definePlugin({
     async function beginNamed(x: Known, name: string): Promise<void> {
       const attempt = begin(x, name)
       try {
-        const claim = await ledger.claim(x.key.id, name, attempt.digest)
+        const claim = await ledger.claims.claim(x.key.id, name, attempt.digest)
         if (typeof claim === 'string')
           throw claim === attempt.digest ? new GatewayError('request_conflict') : otherBody()
         attempt.claim = claim
@@ -111,7 +111,7 @@ export default definePlugin({
         else attempts.drop(attempt)
         if (!claim) return
         // A finished name stays taken even if its reply is no longer kept.
-        const recorded = kept ? ledger.keepClaim(claim, attempts.keptMs) : ledger.unclaim(claim)
+        const recorded = kept ? ledger.claims.keep(claim, attempts.keptMs) : ledger.claims.release(claim)
         recorded.catch((cause: unknown) =>
           log.warn({ exchange: x.id, err: cause }, 'the store does not know the result of an idempotency key'),
         )

@@ -50,7 +50,7 @@ export default definePlugin({
     async function withItems(x: Known, items: Items, ids: readonly string[], isTranslated: boolean): Promise<void> {
       const owner = ownerOf(x)
       const kept = owner ? await ledger.kept.read(owner, ids) : new Map<string, string>()
-      const stored = await ledger.storedSizes(x.key.id, ids)
+      const stored = await ledger.storedObjects.sizes(x.key.id, ids)
       const having = x.model.entry.upstreams.filter(each => each.speaks.includes(x.format) && !isMade(x, each))
       const accounts = new Set(having.flatMap(upstream => upstream.accounts.map(({ name }) => name)))
       const isThere = (index: number): boolean => accounts.has(stored[index]?.at ?? '')

@@ -36,7 +36,7 @@ export default definePlugin({
      * @throws GatewayError invalid_body for objects that the key did not create; overloaded while their account is out
      */
     async function recorded(x: Known, references: readonly StoredReference[]): Promise<{ stored: Stored }> {
-      const sizes = await ledger.storedSizes(
+      const sizes = await ledger.storedObjects.sizes(
         x.key.id,
         references.map(({ id }) => id),
       )
@@ -91,7 +91,7 @@ export default definePlugin({
      * @throws GatewayError compaction_bound if that account does not serve the model
      */
     async function bound(x: Known, compactions: readonly StoredReference[]): Promise<void> {
-      const made = await ledger.storedSizes(
+      const made = await ledger.storedObjects.sizes(
         x.key.id,
         compactions.map(({ id }) => id),
       )
@@ -103,9 +103,9 @@ export default definePlugin({
       await pin(x, [at], compactions)
     }
 
-    function note(x: Exchange & Known, found: Omit<Parameters<typeof ledger.noteStored>[1], 'at'>): void {
-      ledger
-        .noteStored(x.key.id, { ...found, at: x.route.account.name })
+    function note(x: Exchange & Known, found: Omit<Parameters<typeof ledger.storedObjects.note>[1], 'at'>): void {
+      ledger.storedObjects
+        .note(x.key.id, { ...found, at: x.route.account.name })
         .catch((cause: unknown) =>
           log.warn({ exchange: x.id, err: cause }, 'cannot record what a reply stored at its upstream'),
         )

@@ -193,7 +193,7 @@ class Handle implements TestGateway {
   }
 
   async key(type: string, credits = 10n, expiresAt?: number): Promise<string> {
-    const { secret, reached } = await this.gateway.keys.create({
+    const { secret, reached } = await this.gateway.keys.changes.create({
       type,
       name: 'test',
       credits: credits * NANO,
@@ -248,7 +248,7 @@ class Handle implements TestGateway {
     const { ledger } = this.gateway
     const ids = await Promise.all(secrets.map(secret => this.id(secret)))
     const isHeld = async (): Promise<boolean> =>
-      (await Promise.all(ids.map(id => ledger.balance(id)))).some(({ held }) => held > 0n)
+      (await Promise.all(ids.map(id => ledger.reads.balance(id)))).some(({ held }) => held > 0n)
     while (ledger.live > 0 || (await isHeld())) await new Promise(resolve => setTimeout(resolve, 5))
     const { drifts } = await audit(ledger, ids)
     if (drifts.length > 0) throw new Error(`the ledger drifted: ${JSON.stringify(drifts)}`)

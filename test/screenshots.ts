@@ -44,14 +44,14 @@ try {
 async function fill(): Promise<string> {
   const { keys, ledger, records } = gateway
   const wish = { type: 'famC', name: 'Ann, order 1042', batch: 'autumn', credits: 300n * NANO, expiresAt: undefined }
-  const { key, secret } = await keys.create({ ...wish, expiresAt: Date.now() + 35 * DAY_MS })
+  const { key, secret } = await keys.changes.create({ ...wish, expiresAt: Date.now() + 35 * DAY_MS })
   for (const [type, name] of [
     ['famC', 'Bob'],
     ['famC', 'Carol’s build server'],
     ['editor', 'Dan'],
     ['famA', 'Eve'],
   ] as const)
-    await keys.createMany({ ...wish, type, name, credits: 25n * NANO }, 3)
+    await keys.changes.createMany({ ...wish, type, name, credits: 25n * NANO }, 3)
   let ordinal = 0
   const entries: EndedEntry[] = []
   const models = gateway.config.keyTypes.get('famC')?.models

@@ -62,7 +62,7 @@ export async function statementPage(
 export async function statementSums(ledger: Ledger, account: string): Promise<Record<string, unknown>> {
   const key = await orUnavailable(ledger.records.keys.get(account))
   const booked = key ? key.granted - key.settled : 0n
-  const { balance, held } = await ledger.balance(account)
+  const { balance, held } = await ledger.reads.balance(account)
   const sums = { booked, balance, held, not_booked: booked - balance - held }
   return {
     ...Object.fromEntries(Object.entries(sums).map(([name, amount]) => [name, credits(amount)])),

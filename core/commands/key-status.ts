@@ -26,12 +26,12 @@ export async function setStatus(
     const key = await find(keys, id)
     if (status === 'active') {
       const audit = auditEntry(environment, 'key.enable', key.id)
-      const reached = await keys.enable(key.id, { also: sql => addAudit(sql, audit) })
+      const reached = await keys.changes.enable(key.id, { also: sql => addAudit(sql, audit) })
       report(environment, reached)
       // The store would say nothing else.
       if (reached !== 'store') return undefined
     } else {
-      const reached = await keys.disable(key.id)
+      const reached = await keys.changes.disable(key.id)
       // Without the records, the key is disabled all the same.
       await ledger.records.audit.add(auditEntry(environment, 'key.disable', key.id)).catch(() => {})
       if (reached === 'unrecorded') environment.complain(NOT_RECORDED)

@@ -57,7 +57,7 @@ export async function createKeys(environment: Environment, config: Config, optio
     ...(name && { name }),
   }
   const created = await onLedger(environment, config, (_ledger, keys) =>
-    keys.createMany(wish, count, {
+    keys.changes.createMany(wish, count, {
       also: (sql, [first]) =>
         addAudit(sql, auditEntry(environment, 'key.create', count === 1 ? (first?.id ?? '') : '', details)),
     }),
@@ -151,7 +151,7 @@ export async function showHistory(
   const before =
     options.cursor === undefined ? undefined : wholeOption(options.cursor, '--cursor', Number.MAX_SAFE_INTEGER)
   const entries = await onLedger(environment, config, async (ledger, keys) =>
-    ledger.history((await find(keys, id)).id, { before, count }),
+    ledger.reads.history((await find(keys, id)).id, { before, count }),
   )
   for (const entry of entries) {
     const shown = shownEntry(entry)
@@ -225,8 +225,10 @@ export async function topUp(
         void environment.exit(130)
       })
       const audit = auditEntry(environment, 'key.topup', key.id, { credits: formatCredits(sum) })
-      const now = await ledger.grant(key.id, `topup:${idempotencyKey}`, sum, { reason: 'topup' }, sql =>
-        addAudit(sql, audit),
+      const now = await ledger.accounts.grant(
+        key.id,
+        { id: `topup:${idempotencyKey}`, amount: sum, notes: { reason: 'topup' } },
+        sql => addAudit(sql, audit),
       )
       return [now, await keyView(ledger, key, config, environment.now())] as const
     })
@@ -262,7 +264,7 @@ export function report(environment: Environment, reached: Reached | undefined): 
 /** Gives a key a new secret and prints it. */
 export async function rotateKey(environment: Environment, config: Config, id: string, options: Output): Promise<void> {
   const { key, secret, reached } = await onLedger(environment, config, async (_ledger, keys) =>
-    keys.rotate((await find(keys, id)).id, {
+    keys.changes.rotate((await find(keys, id)).id, {
       also: (sql, [changed]) => addAudit(sql, auditEntry(environment, 'key.rotate', changed?.id ?? '')),
     }),
   )
@@ -276,7 +278,7 @@ export async function rotateKey(environment: Environment, config: Config, id: st
 
 /** Finds a key by its id or secret. @throws UsageError if no key has it */
 export async function find(keys: Keys, id: string): Promise<RecordedKey> {
-  const key = await keys.record(id)
+  const key = await keys.changes.record(id)
   if (key) return key
   const which = id.startsWith('sk-') ? 'with this secret' : id
   throw new UsageError(

@@ -66,7 +66,7 @@ export async function onLedger<T>(
   let ledger: Ledger | undefined
   try {
     records = await openRecords(environment, config.store, store)
-    ledger = new Ledger(store, records, config, environment)
+    ledger = new Ledger({ store, records, config, environment })
     if (!unchecked) await ledger.continuity.start(false)
     return await use(ledger, new Keys(ledger, 0, environment.now))
   } catch (thrown) {

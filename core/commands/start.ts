@@ -91,7 +91,7 @@ async function greet(environment: Environment, gateway: Running): Promise<void> 
   }
   const pages = await pagesOf(gateway, base)
   const option = fileOption(config.file)
-  if (await gateway.keys.any()) {
+  if (await gateway.keys.changes.any()) {
     for (const page of pages) environment.print(`\n${page}`)
     environment.print(`\nCustomers call ${base} with their keys. \`npx tollgate keys list${option}\` prints the keys.`)
   } else if (simulated.length > 0) {
@@ -136,7 +136,7 @@ async function offerFirstKeys(
   for (const { name, upstreams } of config.keyTypes.values()) {
     if (!upstreams.every(({ simulated }) => simulated)) continue
     const wish = { type: name, name: 'first start', credits: FIRST_CREDITS * NANO, expiresAt: undefined }
-    const { secret } = await gateway.keys.create(wish)
+    const { secret } = await gateway.keys.changes.create(wish)
     secrets.set(name, secret)
     environment.print(`  ${name.padEnd(8)} ${secret}`)
   }

@@ -97,7 +97,7 @@ export class Workers {
     this.store = store
     this.port = port
     this.records = records
-    this.keys = new Keys(new Ledger(store, records, config, environment), 0, environment.now)
+    this.keys = new Keys(new Ledger({ store, records, config, environment }), 0, environment.now)
   }
 
   /** Describes what a drain waits for. */

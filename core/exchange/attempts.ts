@@ -5,7 +5,7 @@
 import { createHash } from 'node:crypto'
 import { LRUCache } from 'lru-cache'
 import type { Exchange, Outcome, With } from './exchange.ts'
-import type { Claim } from '../ledger/accounts.ts'
+import type { Claim } from '../ledger/claims.ts'
 import type { AttemptPart } from '../ledger/hold.ts'
 import { JoinedReply, type Outlet, type SharedBytes } from '../client/outlet.ts'
 

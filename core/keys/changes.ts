@@ -57,21 +57,26 @@ const SIDE_BY_SIDE = 64
 /** Keys that are made before other work gets its turn. */
 const MADE_AT_ONCE = 50
 
-/** The keys, as an operator changes them. */
-export class KeyChanges {
-  protected readonly ledger: Ledger
-  protected readonly now: () => number
-
-  constructor(ledger: Ledger, now: () => number) {
-    this.ledger = ledger
-    this.now = now
-  }
-
+/** Who learns that keys have changed. */
+export interface KeyObserver {
   /** Called when there is a key with a digest. */
-  protected appeared(_digest: string): void {}
-
+  appeared(digest: string): void
   /** Called when the key with a digest has changed. */
-  protected changed(_digest: string): void {}
+  changed(digest: string): void
+}
+
+/** Changes keys, as an operator does. */
+export class KeyChanges {
+  readonly #ledger: Ledger
+  readonly #now: () => number
+  readonly #observer: KeyObserver
+
+  /** @param now milliseconds since the epoch */
+  constructor(ledger: Ledger, now: () => number, observer: KeyObserver) {
+    this.#ledger = ledger
+    this.#now = now
+    this.#observer = observer
+  }
 
   /** Creates a key. Only the result contains the secret. @throws GatewayError unavailable */
   async create(wish: NewKeys): Promise<CreatedKey> {
@@ -85,7 +90,7 @@ export class KeyChanges {
   async createMany(wish: NewKeys, count: number, extras: ChangeExtras = {}): Promise<CreatedKey[]> {
     const { type, name, batch = '', label = '', credits, expiresAt } = wish
     const { also, secrets = newSecret } = extras
-    const createdAt = this.now()
+    const createdAt = this.#now()
     const created: { key: KeyRecord; secret: string }[] = []
     while (created.length < count) {
       const { secret, digest, hint } = secrets()
@@ -97,8 +102,8 @@ export class KeyChanges {
     const keys = created.map(({ key }) => key)
     const recorded = await this.#recorded(
       async () => {
-        const at = this.ledger.continuity.now()
-        await this.ledger.records.keys.add(keys, credits, at, also && (sql => also(sql, keys)))
+        const at = this.#ledger.continuity.now()
+        await this.#ledger.records.keys.add(keys, credits, at, also && (sql => also(sql, keys)))
         return true
       },
       keys[0],
@@ -107,7 +112,7 @@ export class KeyChanges {
     const [grants, granted] = credits > 0n ? [1, credits] : [0, 0n]
     const sums = { grants, granted, settled: 0n, ordinal: 0, endedAt: 0, pending: true }
     const reached = recorded === true ? await this.#write(keys.map(key => ({ ...key, ...sums }))) : 'unknown'
-    for (const { digest } of keys) this.appeared(digest)
+    for (const { digest } of keys) this.#observer.appeared(digest)
     return created.map(each => ({ ...each, reached }))
   }
 
@@ -128,7 +133,7 @@ export class KeyChanges {
       return await orUnavailable(record())
     } catch (thrown) {
       if (!key || !(causeOf(thrown) instanceof CommitInDoubt)) throw thrown
-      const found = await this.ledger.records.keys.getInTurn(key.id).then(
+      const found = await this.#ledger.records.keys.getInTurn(key.id).then(
         now => ({ now }),
         () => undefined,
       )
@@ -143,7 +148,7 @@ export class KeyChanges {
 
   /** Writes recorded keys to the store. */
   async #write(keys: readonly RecordedKey[]): Promise<'store' | 'records'> {
-    const { records, restorer, continuity } = this.ledger
+    const { records, restorer, continuity } = this.#ledger
     try {
       await sideBySide(keys, SIDE_BY_SIDE, key => restorer.restore(key))
     } catch {
@@ -160,7 +165,7 @@ export class KeyChanges {
    * @throws GatewayError unavailable
    */
   async bringUp(ids: readonly string[]): Promise<void> {
-    const { records, restorer, continuity } = this.ledger
+    const { records, restorer, continuity } = this.#ledger
     const pending = (await orUnavailable(records.keys.withIds(ids))).filter(key => key.pending)
     await sideBySide(pending, SIDE_BY_SIDE, key => restorer.restore(key))
     if (pending.length > 0) await orUnavailable(records.keys.applied(pending, continuity.now()))
@@ -168,12 +173,12 @@ export class KeyChanges {
 
   /** Whether there are any keys. */
   any(): Promise<boolean> {
-    return orUnavailable(this.ledger.records.keys.any())
+    return orUnavailable(this.#ledger.records.keys.any())
   }
 
   /** Finds the record of a key by its public id or its secret. @throws GatewayError unavailable */
   record(idOrSecret: string): Promise<RecordedKey | undefined> {
-    const { keys } = this.ledger.records
+    const { keys } = this.#ledger.records
     return orUnavailable(idOrSecret.startsWith('sk-') ? keys.find(digestOf(idOrSecret)) : keys.get(idOrSecret))
   }
 
@@ -184,13 +189,13 @@ export class KeyChanges {
    * @throws GatewayError unavailable if it may not be in force; RangeError if there is no such key
    */
   async disable(id: string): Promise<Reached | 'unrecorded'> {
-    const { scripts, background } = this.ledger
+    const { scripts, background } = this.#ledger
     // The store may not have a new key yet.
     if (!(await disableInStore(scripts, id)))
       return (await this.#change(id, key => ({ ...key, status: 'disabled' }))).reached
     try {
       const key = await background.recordDisabled(id)
-      if (key) this.changed(key.digest)
+      if (key) this.#observer.changed(key.digest)
       return 'store'
     } catch (thrown) {
       const cause = causeOf(thrown)
@@ -234,7 +239,7 @@ export class KeyChanges {
    */
   async rotate(id: string, { also, secrets = newSecret }: ChangeExtras = {}): Promise<CreatedKey> {
     const { secret, digest, hint } = secrets()
-    const { scripts } = this.ledger
+    const { scripts } = this.#ledger
     let old = ''
     const rotated = (before: RecordedKey): RecordedKey => {
       old ||= before.digest
@@ -258,7 +263,7 @@ export class KeyChanges {
     changed: (key: RecordedKey) => RecordedKey,
     also?: ChangeExtras['also'],
   ): Promise<{ readonly key: RecordedKey; readonly reached: Reached }> {
-    const { scripts, records, continuity } = this.ledger
+    const { scripts, records, continuity } = this.#ledger
     let recorded: RecordedKey | undefined
     for (;;) {
       let before: RecordedKey | undefined
@@ -291,11 +296,11 @@ export class KeyChanges {
       recorded = key
       try {
         // The store refuses the record if the key was disabled meanwhile.
-        if (!(await this.ledger.restorer.restore(key))) continue
+        if (!(await this.#ledger.restorer.restore(key))) continue
       } catch {
         return { key, reached: 'records' }
       }
-      this.changed(before.digest)
+      this.#observer.changed(before.digest)
       await records.keys.applied([key], continuity.now()).catch(() => {})
       return { key, reached: 'store' }
     }

@@ -96,8 +96,8 @@ export class CodeBook {
     const use = { account: key.id, type: key.type, request: asked, now: this.#now() }
     if (code.usedAt !== undefined && code.account === key.id && asked !== '' && code.request === asked)
       return { kind: 'credits', key: key.id, amount: code.amount, repeated: true }
-    const notes = { reason: 'code', code: code.id }
-    const added = await this.#ledger.grant(key.id, `code:${code.id}`, code.amount, notes, async sql => {
+    const grant = { id: `code:${code.id}`, amount: code.amount, notes: { reason: 'code', code: code.id } }
+    const added = await this.#ledger.accounts.grant(key.id, grant, async sql => {
       await useCode(sql, digest, use)
     })
     if (added) return { kind: 'credits', key: key.id, amount: code.amount, repeated: false }

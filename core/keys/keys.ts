@@ -33,7 +33,11 @@ const CACHED_MAX = 50_000
 const KNOWN_MAX = 100_000
 
 /** The keys in the store, with a cache. */
-export class Keys extends KeyChanges {
+export class Keys {
+  /** Creates and changes keys, and finds them as operators do. */
+  readonly changes: KeyChanges
+  readonly #ledger: Ledger
+  readonly #now: () => number
   /** Cached records by the digests of their secrets. */
   readonly #found: LRUCache<string, Key>
   /**
@@ -48,7 +52,12 @@ export class Keys extends KeyChanges {
 
   /** @param cacheMs how long a record is cached; a hold always checks the record's version as well */
   constructor(ledger: Ledger, cacheMs: number, now: () => number) {
-    super(ledger, now)
+    this.#ledger = ledger
+    this.#now = now
+    this.changes = new KeyChanges(ledger, now, {
+      appeared: digest => void this.#absent.delete(digest),
+      changed: digest => void this.#found.delete(digest),
+    })
     // Reading the clock for every look-up would cost more than it is worth.
     this.#found = lru(CACHED_MAX, { ttl: Math.max(cacheMs, 1), ttlResolution: Math.min(cacheMs / 10, 100) })
   }
@@ -60,7 +69,7 @@ export class Keys extends KeyChanges {
   find(secret: string): Key | undefined | Promise<Key | undefined> {
     const digest = digestOf(secret)
     const found = this.#found.get(digest)
-    const { open, generation } = this.ledger.continuity
+    const { open, generation } = this.#ledger.continuity
     if (found || (open && this.#absent.get(digest) === generation)) return found
     return this.#reading.get(digest)?.answer ?? this.#read(digest)
   }
@@ -106,7 +115,7 @@ export class Keys extends KeyChanges {
       this.#absent.delete(digest)
     } else {
       this.#found.delete(digest)
-      this.#absent.set(digest, this.ledger.continuity.generation)
+      this.#absent.set(digest, this.#ledger.continuity.generation)
     }
     if (key?.status === 'active') this.#known.set(digest, true)
     else this.#known.delete(digest)
@@ -120,23 +129,15 @@ export class Keys extends KeyChanges {
   async usable(secret: string): Promise<Key> {
     const key = await this.refind(secret)
     if (key?.status !== 'active') throw new GatewayError('invalid_key')
-    if (key.expiresAt !== undefined && key.expiresAt <= this.now()) throw new GatewayError('key_expired')
+    if (key.expiresAt !== undefined && key.expiresAt <= this.#now()) throw new GatewayError('key_expired')
     return key
   }
 
-  protected override appeared(digest: string): void {
-    this.#absent.delete(digest)
-  }
-
-  protected override changed(digest: string): void {
-    this.#found.delete(digest)
-  }
-
   async #load(digest: string): Promise<Key | undefined> {
-    const { continuity } = this.ledger
+    const { continuity } = this.#ledger
     for (;;) {
       const { open, generation } = continuity
-      const key = await this.#stored(digest)
+      const key = await this.#fromStore(digest)
       if (!continuity.watching) return key
       const isCurrent = (): boolean => open && generation === continuity.generation
       if (key && isCurrent()) return key
@@ -152,12 +153,12 @@ export class Keys extends KeyChanges {
 
   /** Returns the generation of the store; undefined if it is empty. */
   async #generation(): Promise<number | undefined> {
-    const [owner, generation] = await this.ledger.continuity.meta.get('records', 'generation')
+    const [owner, generation] = await this.#ledger.continuity.meta.get('records', 'generation')
     return owner === null ? undefined : Number(generation)
   }
 
-  async #stored(digest: string): Promise<Key | undefined> {
-    const { scripts } = this.ledger
+  async #fromStore(digest: string): Promise<Key | undefined> {
+    const { scripts } = this.#ledger
     const id = await orUnavailable(scripts.redis.get(scripts.keys.pointer(digest)))
     if (id === null) return undefined
     const values = await orUnavailable(scripts.redis.hmget(scripts.keys.of(id).account, ...FIELDS))

@@ -1,6 +1,5 @@
-/** Changes to an account other than exchanges: grants, credits, and claimed names. */
-import { createHash, randomUUID } from 'node:crypto'
-import type { Config } from '../config/config.ts'
+/** Changes to an account other than exchanges: grants and refunds. */
+import { createHash } from 'node:crypto'
 import { GatewayError, soonMs } from '../errors.ts'
 import { bytesOfId, idFromBytes, timeOfId } from '../lib/ids.ts'
 import { formatCredits } from '../money/credits.ts'
@@ -8,37 +7,14 @@ import { type Also, bigintOf, type Sql, Undone } from '../records/database.ts'
 import type { HistoryEntry, Notes } from '../records/entry.ts'
 import { notesText } from '../records/notes.ts'
 import type { Records } from '../records/records.ts'
-import type { Store } from '../store/store.ts'
 import { bucketAt } from './script/buckets.ts'
-import { Reads } from './reads.ts'
-import { Restorer } from './recovery/restore.ts'
-import { Scripts } from './script/scripts.ts'
+import type { Reads } from './reads.ts'
+import type { Restorer } from './recovery/restore.ts'
+import type { Scripts } from './script/scripts.ts'
 import { causeOf, orUnavailable } from '../records/unavailable.ts'
 
 /** The largest balance in nano-credits. The script calculates exactly up to there. */
 const BALANCE_MAX = 9_000_000_000_000_000n
-
-/** What a reply stored at its provider. */
-export interface StoredByReply {
-  /** The reply's id, or a substitute for it. */
-  readonly reply: string
-  /** Tokens of its input and output together: at most, and probably. */
-  readonly total: number
-  readonly likely: number
-  /** Tokens of its output. */
-  readonly output: number
-  /** Ids of its items, containers and similar objects. */
-  readonly others: readonly string[]
-  /** The name of the upstream account that has them. */
-  readonly at: string
-}
-
-/** A name that this process has claimed. */
-export interface Claim {
-  readonly account: string
-  readonly name: string
-  readonly value: string
-}
 
 /** The balance does not have what is to be taken back. */
 class NotCovered extends Undone {}
@@ -54,54 +30,55 @@ export class GrantPending extends GatewayError {
   }
 }
 
-/** A ledger that can change accounts. */
-export class Accounts extends Reads {
-  /** Milliseconds since the epoch, and the same by the store's clock. */
-  readonly now: () => number
-  storeNow: () => number
-  readonly restorer: Restorer
-  readonly #lease: number
-  readonly #stored: number
-  readonly #claims = new Set<Claim>()
+/** A change of an account's allocation. */
+export interface GrantWish {
+  /** Repeating an id changes nothing. */
+  readonly id: string
+  /** In nano-credits; negative to take it back. Requests that run at that moment may lead to a balance below zero then. */
+  readonly amount: bigint
+  readonly notes: Record<string, string>
+}
 
-  constructor(
-    store: Store,
-    records: Records,
-    { prefix }: Config['store'],
-    { leaseMs, storedMs }: Config['ledger'],
-    now: () => number,
-  ) {
-    super(new Scripts(store, prefix), records)
-    this.now = now
-    this.storeNow = now
-    this.restorer = new Restorer(this.scripts, records)
-    this.#lease = leaseMs
-    this.#stored = storedMs
+/** What the changes of accounts need. */
+export interface AccountsNeeds {
+  readonly scripts: Scripts
+  readonly records: Records
+  readonly reads: Reads
+  readonly restorer: Restorer
+  /** Milliseconds since the epoch, by the store's clock. */
+  readonly storeNow: () => number
+}
+
+/** Changes accounts. */
+export class Accounts {
+  readonly #scripts: Scripts
+  readonly #records: Records
+  readonly #reads: Reads
+  readonly #restorer: Restorer
+  readonly #storeNow: () => number
+
+  constructor({ scripts, records, reads, restorer, storeNow }: AccountsNeeds) {
+    this.#scripts = scripts
+    this.#records = records
+    this.#reads = reads
+    this.#restorer = restorer
+    this.#storeNow = storeNow
   }
 
   /**
    * Adds a grant to an account's allocation, or takes something of it back: in the records first, then in the store.
-   * Repeating an id changes nothing.
-   * @param amount in nano-credits; negative to take it back. Requests that run at that moment may lead to a balance below
-   * zero then
    * @param also written in the transaction that records the grant
    * @returns whether the grant was added by this call
    * @throws GatewayError unavailable; RangeError if the account does not exist or is deleted, if the id was used for
    * another amount, or if the balance does not have the amount that is taken back; what `also` throws
    */
-  async grant(
-    account: string,
-    id: string,
-    amount: bigint,
-    notes: Record<string, string>,
-    also?: Also,
-  ): Promise<boolean> {
-    const wish = { id, amount, at: this.storeNow(), notes }
+  async grant(account: string, { id, amount, notes }: GrantWish, also?: Also): Promise<boolean> {
+    const wish = { id, amount, at: this.#storeNow(), notes }
     const within: Also = async sql => {
       if (amount < 0n) await this.#covered(sql, account, -amount)
       await also?.(sql)
     }
-    const done = await orUnavailable(this.records.keys.grant(account, wish, BALANCE_MAX, within)).catch(
+    const done = await orUnavailable(this.#records.keys.grant(account, wish, BALANCE_MAX, within)).catch(
       (thrown: unknown) => {
         throw thrown instanceof NotCovered ? new RangeError(thrown.message) : thrown
       },
@@ -114,24 +91,25 @@ export class Accounts extends Reads {
     if (grant.amount !== amount)
       throw new RangeError(`this idempotency key was already used to ${change(grant.amount)}`)
     // Grants that other calls left pending come first.
-    const key = await orUnavailable(this.records.keys.get(account))
+    const key = await orUnavailable(this.#records.keys.get(account))
     if (!key) throw new RangeError(`there is no key ${account}`)
     try {
-      await this.restorer.restore(key)
+      await this.#restorer.restore(key)
     } catch (cause) {
       throw new GrantPending(cause)
     }
-    await this.records.keys.applied([key], this.storeNow()).catch(() => {})
+    await this.#records.keys.applied([key], this.#storeNow()).catch(() => {})
     return added
   }
 
   /**
-   * Checks in the transaction that takes an amount back that the balance has it: what the store has, without what is held,
-   * and with the grants that it does not know yet. Transactions run one after the other, so two cannot take the same.
+   * Throws NotCovered unless the store's balance and the grants that the store has not applied cover the amount. Holds are
+   * already excluded. Runs in the transaction that takes the amount back; transactions run one after the other, so two
+   * cannot take the same.
    */
   async #covered(sql: Sql, account: string, amount: bigint): Promise<void> {
     const [row] = await sql.all('SELECT granted FROM accounts WHERE id = ?', [account])
-    const { granted, balance } = await this.balance(account)
+    const { granted, balance } = await this.#reads.balance(account)
     if (balance + bigintOf(row, 'granted') - granted < amount)
       throw new NotCovered(`the balance has less than ${formatCredits(amount)} credits`)
   }
@@ -145,7 +123,7 @@ export class Accounts extends Reads {
     if (entry.kind === 'credit' || entry.charge <= 0n)
       throw new RangeError(`entry ${entry.id} of ${account} charged nothing`)
     const id = refundOf(entry.id)
-    if (await this.entry(id, account)) return 0n
+    if (await this.#reads.entry(id, account)) return 0n
     const { endpoint = '', model = '', type, upstream } = entry.notes
     const notes: Notes = {
       endpoint,
@@ -158,9 +136,9 @@ export class Accounts extends Reads {
       endedAt: entry.at,
       reason,
     }
-    const { keys } = this.scripts
+    const { keys } = this.#scripts
     const own = keys.of(account)
-    const [kind] = await this.scripts.run({
+    const [kind] = await this.#scripts.run({
       name: 'credit',
       account,
       keys: [own.account, own.stream, keys.outcomes(account, bucketAt(timeOfId(id)))],
@@ -168,74 +146,6 @@ export class Accounts extends Reads {
     })
     if (kind === 'unknown') throw new RangeError(`the store has no key ${account}`)
     return kind === 'ok' ? entry.charge : 0n
-  }
-
-  /**
-   * Claims a name within an account. The claim lasts one lease and is renewed until it is kept or released.
-   * @param value what the name stands for
-   * @returns the claim, or the existing value of the name
-   * @throws GatewayError unavailable
-   */
-  async claim(account: string, name: string, value: string): Promise<Claim | string> {
-    const claim: Claim = { account, name, value: `${value}.${randomUUID()}` }
-    const [kind, taken = ''] = await this.#claim(claim, this.#lease).catch((thrown: unknown) => {
-      // The store may have recorded the claim although its answer was lost.
-      this.#release(claim).catch(() => {})
-      throw thrown
-    })
-    if (kind === 'taken') return taken.slice(0, taken.indexOf('.'))
-    this.#claims.add(claim)
-    return claim
-  }
-
-  /**
-   * Makes a claim permanent for a number of milliseconds, even if this process dies.
-   * @throws GatewayError unavailable
-   */
-  async keepClaim(claim: Claim, ms: number): Promise<void> {
-    this.#claims.delete(claim)
-    await this.#claim(claim, ms)
-  }
-
-  /** Releases a claim. @throws GatewayError unavailable */
-  async unclaim(claim: Claim): Promise<void> {
-    this.#claims.delete(claim)
-    await this.#release(claim)
-  }
-
-  /** Renews all claims of this process for another lease. */
-  protected renewClaims(): void {
-    // A lease lasts three renewals, so the next renewal may still be in time.
-    for (const claim of this.#claims) this.#claim(claim, this.#lease).catch(() => {})
-  }
-
-  #claim({ account, name, value }: Claim, ms: number): Promise<readonly string[]> {
-    const keys = [this.scripts.keys.claim(account, name)]
-    return this.scripts.run({ name: 'claim', account, keys, args: [value, String(ms)] })
-  }
-
-  async #release({ account, name, value }: Claim): Promise<void> {
-    await this.scripts.run({
-      name: 'release',
-      account,
-      keys: [this.scripts.keys.claim(account, name)],
-      args: [value],
-    })
-  }
-
-  /** Records what a reply stored at its provider, and its size in tokens. @throws GatewayError unavailable */
-  async noteStored(account: string, { reply, total, likely, output, others, at }: StoredByReply): Promise<void> {
-    const pipeline = this.scripts.redis.pipeline()
-    const set = (id: string, tokens: number, likely: number): unknown =>
-      pipeline.set(this.scripts.keys.stored(account, id), `${tokens} ${reply} ${at} ${likely}`, 'PX', this.#stored)
-    for (const id of others) set(id, output, output)
-    set(reply, total, likely)
-    const before = this.noting.get(account)
-    const noted = Promise.allSettled([before, orUnavailable(pipeline.exec())])
-    this.noting.set(account, noted)
-    const [, outcome] = await noted
-    if (this.noting.get(account) === noted) this.noting.delete(account)
-    if (outcome.status === 'rejected') throw outcome.reason
   }
 }
 

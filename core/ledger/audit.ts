@@ -227,7 +227,7 @@ class AccountAudit {
       break
     }
     for (let before: number | undefined; ;) {
-      const page = await this.#ledger.history(this.#account, { before, count: ENTRIES })
+      const page = await this.#ledger.reads.history(this.#account, { before, count: ENTRIES })
       this.entries += page.length
       if (reprice) for (const entry of page) await this.#reprice(entry)
       if (page.length < ENTRIES) return

@@ -36,6 +36,16 @@ const EXPIRED_AT_ONCE = 1000
 /** Holds that are ended at once. Requests need not wait for more. */
 const REAPED_AT_ONCE = 32
 
+/** What the background work needs. */
+export interface BackgroundNeeds {
+  readonly scripts: Scripts
+  readonly records: Records
+  readonly restorer: Restorer
+  readonly continuity: Continuity
+  readonly config: LedgerConfig
+  readonly environment: Pick<Environment, 'log' | 'newId'>
+}
+
 /** The background work of one process. */
 export class Background {
   readonly archiver: Archiver
@@ -62,14 +72,8 @@ export class Background {
   #isStopping = false
   #timers: readonly NodeJS.Timeout[] = []
 
-  constructor(
-    scripts: Scripts,
-    records: Records,
-    restorer: Restorer,
-    continuity: Continuity,
-    config: LedgerConfig,
-    { log, newId }: Pick<Environment, 'log' | 'newId'>,
-  ) {
+  constructor({ scripts, records, restorer, continuity, config, environment }: BackgroundNeeds) {
+    const { log, newId } = environment
     this.#scripts = scripts
     this.#records = records
     this.#continuity = continuity

@@ -9,24 +9,28 @@ import { timeOfId } from '../lib/ids.ts'
 import { SwapList } from '../lib/swap-list.ts'
 import type { HistoryEntry } from '../records/entry.ts'
 import type { Records } from '../records/records.ts'
-import { type Store } from '../store/store.ts'
+import type { Store } from '../store/store.ts'
 import { Accounts } from './accounts.ts'
 import { Background } from './background.ts'
 import { Buckets } from './script/buckets.ts'
+import { Claims } from './claims.ts'
 import { Continuity } from './recovery/continuity.ts'
 import { type End, type EndReason, Hold, type HoldAnswer, type HoldName, type HoldRequest } from './hold.ts'
 import { Deliveries } from './deliveries.ts'
 import { Doubtful } from './doubtful.ts'
 import { KeptItems } from './kept-items.ts'
 import { holdOperation } from './operations.ts'
+import { PriceBook } from './price-book.ts'
+import { Reads } from './reads.ts'
 import { Renewals } from './renewals.ts'
 import { restoreHolds } from './restored-holds.ts'
 import { CLOSED_STORE } from './recovery/refusals.ts'
+import { Restorer } from './recovery/restore.ts'
+import { Scripts } from './script/scripts.ts'
 import { orUnavailable, unavailable } from '../records/unavailable.ts'
 import { type Settlement, settlementOf } from './settlement.ts'
 import { Settler } from './settler.ts'
-
-type Settings = Pick<Config, 'store' | 'ledger'>
+import { StoredObjects } from './stored-objects.ts'
 
 /** Interval at which recorded settlements are dropped, in milliseconds. */
 const DROP_EVERY_MS = 1000
@@ -35,12 +39,30 @@ const DROP_EVERY_MS = 1000
 const WINDOW_TRIES = 5
 const WINDOW_STEP_MS = 1000
 
+/** What a ledger is made of. */
+export interface LedgerNeeds {
+  readonly store: Store
+  readonly records: Records
+  readonly config: Pick<Config, 'store' | 'ledger'>
+  readonly environment: Pick<Environment, 'log' | 'newId' | 'now'>
+  /** Where settlements wait while the store is unavailable. A process that settles nothing needs none. */
+  readonly outboxFolder?: string
+}
+
 /** The ledger of one process. */
-export class Ledger extends Accounts {
-  readonly continuity: Continuity
-  readonly background: Background
+export class Ledger {
+  readonly scripts: Scripts
+  readonly records: Records
+  readonly reads: Reads
+  readonly accounts: Accounts
+  readonly claims: Claims
+  readonly storedObjects: StoredObjects
   /** Items of replies that later requests may refer to. */
   readonly kept: KeptItems
+  readonly prices: PriceBook
+  readonly restorer: Restorer
+  readonly continuity: Continuity
+  readonly background: Background
   readonly #config: LedgerConfig
   readonly #buckets = new Buckets()
   readonly #live = new SwapList<Hold>()
@@ -54,43 +76,38 @@ export class Ledger extends Accounts {
   readonly #settler: Settler
   readonly #doubtful: Doubtful
 
-  /**
-   * @param outboxFolder where settlements wait while the store is unavailable; not needed by a process that settles
-   * nothing
-   */
-  constructor(
-    store: Store,
-    records: Records,
-    { store: place, ledger: config }: Settings,
-    environment: Pick<Environment, 'log' | 'newId' | 'now'>,
-    outboxFolder?: string,
-  ) {
+  constructor({ store, records, config, environment, outboxFolder }: LedgerNeeds) {
     const { log, newId, now } = environment
-    super(store, records, place, config, now)
-    this.#config = config
-    this.kept = new KeptItems(this.scripts, now)
-    this.continuity = new Continuity(this.scripts, records, this.restorer, store, environment)
-    this.continuity.beforeReopening = () => this.#restoreHolds()
-    this.continuity.onReopened = () => this.#deliveries.repeat()
-    this.storeNow = () => this.continuity.now()
-    this.background = new Background(this.scripts, records, this.restorer, this.continuity, config, environment)
-    this.#settler = new Settler(this.scripts, this.continuity, config, this)
-    this.#renewals = new Renewals(
-      this.#live,
-      this.scripts,
-      config.leaseMs,
-      () => this.continuity.open,
-      hold => void this.#restore([hold]).catch(() => {}),
-    )
-    this.#doubtful = new Doubtful(settlement => this.#settler.cancel(settlement))
-    this.#deliveries = new Deliveries({
-      log,
-      newId,
-      now,
-      folder: outboxFolder,
-      send: settlement => this.#send(settlement),
-      storeNow: () => this.continuity.now(),
+    const { leaseMs, storedMs } = config.ledger
+    const scripts = new Scripts(store, config.store.prefix)
+    const restorer = new Restorer(scripts, records)
+    const continuity = new Continuity({ scripts, records, restorer, store, environment })
+    continuity.beforeReopening = () => this.#restoreHolds()
+    continuity.onReopened = () => this.#deliveries.repeat()
+    const storeNow = (): number => continuity.now()
+    this.#config = config.ledger
+    this.scripts = scripts
+    this.records = records
+    this.restorer = restorer
+    this.continuity = continuity
+    this.reads = new Reads(scripts, records)
+    this.accounts = new Accounts({ scripts, records, reads: this.reads, restorer, storeNow })
+    this.claims = new Claims(scripts, leaseMs)
+    this.storedObjects = new StoredObjects(scripts, this.reads, storedMs)
+    this.kept = new KeptItems(scripts, now)
+    this.prices = new PriceBook(records)
+    this.background = new Background({ scripts, records, restorer, continuity, config: config.ledger, environment })
+    this.#settler = new Settler(scripts, continuity, config.ledger, this.reads)
+    this.#renewals = new Renewals({
+      live: this.#live,
+      scripts,
+      leaseMs,
+      isOpen: () => continuity.open,
+      restore: hold => void this.#restore([hold]).catch(() => {}),
     })
+    this.#doubtful = new Doubtful(settlement => this.#settler.cancel(settlement))
+    const send = (settlement: Settlement): Promise<void> => this.#send(settlement)
+    this.#deliveries = new Deliveries({ log, newId, now, folder: outboxFolder, send, storeNow })
   }
 
   /** Accounts whose sums did not agree at the last check. */
@@ -115,7 +132,7 @@ export class Ledger extends Accounts {
     await this.background.start(alone)
     this.#timers = [
       ...this.#renewals.start(),
-      setInterval(() => this.renewClaims(), this.#config.leaseMs / 3),
+      setInterval(() => this.claims.renew(), this.#config.leaseMs / 3),
       setInterval(() => void this.prices.keep().catch(() => {}), this.#config.reapEveryMs),
       setInterval(() => this.#dropRecorded(), DROP_EVERY_MS),
       setInterval(() => this.continuity.open && this.#doubtful.cancel(), DROP_EVERY_MS),
@@ -272,14 +289,14 @@ export class Ledger extends Accounts {
    * @returns the refund in nano-credits; 0 if the entry was already refunded
    * @throws GatewayError unavailable; RangeError if the entry charged nothing, or if its exchange still runs
    */
-  override async credit(account: string, entry: HistoryEntry, reason: string): Promise<bigint> {
-    if (entry.kind !== 'reaped' || entry.charge <= 0n) return super.credit(account, entry, reason)
+  async credit(account: string, entry: HistoryEntry, reason: string): Promise<bigint> {
+    if (entry.kind !== 'reaped' || entry.charge <= 0n) return this.accounts.credit(account, entry, reason)
     const { id, bucket, charge } = entry
     if ((await orUnavailable(this.scripts.redis.exists(this.scripts.keys.hold(account, id)))) > 0)
       throw new RangeError(`the request ${id} still runs; refund it when it has ended`)
     const notes = { endpoint: '', model: '', stream: false, ...entry.notes }
     await this.#deliveries.send(settlementOf({ account, id, bucket }, { charge, kind: 'settle', notes }, entry.at))
-    return super.credit(account, (await this.entry(id, account)) ?? entry, reason)
+    return this.accounts.credit(account, (await this.reads.entry(id, account)) ?? entry, reason)
   }
 
   /** Notes that a stream has begun, which these holds are for: the store learns soon what its customer has received. */

@@ -6,13 +6,9 @@ import { type Balance, type Count, counted, countedDay, type HistoryEntry, type 
 import type { HistoryRange } from '../records/history.ts'
 import type { Records } from '../records/records.ts'
 import type { RequestSum } from '../records/request-sums.ts'
-import { PriceBook } from './price-book.ts'
 import type { Scripts } from './script/scripts.ts'
 import { orUnavailable } from '../records/unavailable.ts'
 import { type StreamEntry, unrecorded } from './script/stream.ts'
-
-/** Maximum ids per query. */
-const IDS_AT_ONCE = 250
 
 /** Maximum concurrent look-ups at the store. Others wait in this process, so that holds do not wait behind them. */
 const LOOKUPS_MAX = 4
@@ -20,34 +16,19 @@ const LOOKUPS_MAX = 4
 /** How often counters are read again because requests were recorded meanwhile. */
 const SUMMARY_TRIES = 5
 
-/** What is recorded of an object at a provider. */
-export interface StoredSize {
-  /** The reply that it belongs to. */
-  readonly reply: string
-  /** Its tokens: at most, and probably. */
-  readonly tokens: number
-  readonly likely: number
-  /** The name of the upstream account that has it. */
-  readonly at: string
-}
-
-/** A ledger that can be read. */
+/** Reads the accounts of a ledger. */
 export class Reads {
-  readonly scripts: Scripts
-  readonly records: Records
-  readonly prices: PriceBook
+  readonly #scripts: Scripts
+  readonly #records: Records
   /** Returns the connection for customers' look-ups. */
   #lookups: () => Redis
   #looking = 0
   readonly #waiting: (() => void)[] = []
-  /** By account: the running write of what a reply stored at its provider. */
-  protected readonly noting = new Map<string, Promise<unknown>>()
 
   constructor(scripts: Scripts, records: Records) {
-    this.scripts = scripts
-    this.records = records
+    this.#scripts = scripts
+    this.#records = records
     this.#lookups = () => scripts.redis
-    this.prices = new PriceBook(records)
   }
 
   /**
@@ -65,36 +46,18 @@ export class Reads {
 
   /** Returns an account's sums. Undefined if the store does not know it. @throws GatewayError unavailable */
   async knownBalance(account: string): Promise<Balance | undefined> {
-    const [version, granted, balance, held] = await this.#lookUp(redis =>
-      redis.hmget(this.scripts.keys.of(account).account, 've', 'gra', 'bal', 'rsv'),
+    const [version, granted, balance, held] = await this.lookUp(redis =>
+      redis.hmget(this.#scripts.keys.of(account).account, 've', 'gra', 'bal', 'rsv'),
     )
     if (typeof version !== 'string') return undefined
     const sums = { granted: BigInt(granted ?? 0), balance: BigInt(balance ?? 0), held: BigInt(held ?? 0) }
     return { ...sums, settled: sums.granted - sums.balance - sums.held }
   }
 
-  /**
-   * Returns the recorded sizes of objects that an account stored at a provider, by id, and the upstream account that has
-   * them. Undefined for objects of other accounts.
-   */
-  async storedSizes(account: string, ids: readonly string[]): Promise<readonly (StoredSize | undefined)[]> {
-    // Once a client can have seen the reply, its record must be visible.
-    await this.noting.get(account)
-    const found: (string | null)[] = []
-    for (let at = 0; at < ids.length; at += IDS_AT_ONCE) {
-      const keys = ids.slice(at, at + IDS_AT_ONCE).map(id => this.scripts.keys.stored(account, id))
-      found.push(...(await this.#lookUp(redis => redis.mget(keys))))
-    }
-    return found.map(value => {
-      const [tokens, reply = '', at = '', likely = tokens] = value?.split(' ') ?? []
-      return tokens === undefined ? undefined : { reply, tokens: Number(tokens), likely: Number(likely), at }
-    })
-  }
-
   /** Returns how much of a quota an upstream account has used, and when that begins to change. */
   async quotaUsed(account: string, quota: Quota, now: number): Promise<{ used: bigint; resetsAt: number }> {
-    const fields = await this.#lookUp(redis =>
-      redis.hgetall(this.scripts.keys.of(quotaAccount(account, quota)).account),
+    const fields = await this.lookUp(redis =>
+      redis.hgetall(this.#scripts.keys.of(quotaAccount(account, quota)).account),
     )
     const held = BigInt(fields['rsv'] ?? 0)
     const spent = BigInt(fields['gra'] ?? 0) - BigInt(fields['bal'] ?? 0) - held
@@ -115,8 +78,8 @@ export class Reads {
 
   /** Returns a key's share of a quota that is shared fairly, and how much of it is used. @throws GatewayError unavailable */
   async quotaShare(account: string, quota: Quota, key: string, now: number): Promise<{ limit: bigint; used: bigint }> {
-    const { places: shares } = this.scripts.keys.of(quotaAccount(account, quota))
-    return shareOf(quota, await this.#lookUp(redis => redis.hgetall(shares)), key, now)
+    const { places: shares } = this.#scripts.keys.of(quotaAccount(account, quota))
+    return shareOf(quota, await this.lookUp(redis => redis.hgetall(shares)), key, now)
   }
 
   /** Returns entries of an account's history, newest first. @throws GatewayError unavailable */
@@ -124,7 +87,7 @@ export class Reads {
     const { before = Infinity, from = -Infinity, to = Infinity, count } = range
     // An entry moves from the store to the records. In the other order, one that moves meanwhile would be missed.
     const fresh = await this.#unrecorded(account)
-    const recorded = await orUnavailable(this.records.history.entries(account, range))
+    const recorded = await orUnavailable(this.#records.history.entries(account, range))
     const byId = new Map(recorded.map(entry => [entry.id, entry]))
     for (const entry of fresh) {
       const { id, ordinal } = entry
@@ -143,7 +106,7 @@ export class Reads {
    */
   async entry(id: string, account?: string): Promise<(HistoryEntry & { readonly account: string }) | undefined> {
     const fresh = account === undefined ? [] : await this.#unrecorded(account)
-    const recorded = await orUnavailable(this.records.history.entry(id))
+    const recorded = await orUnavailable(this.#records.history.entry(id))
     const latest = fresh.findLast(entry => entry.id === id)
     return latest && latest.ordinal > (recorded?.ordinal ?? 0) ? latest : recorded
   }
@@ -151,19 +114,19 @@ export class Reads {
   /** Returns the number of entries in an account's history. */
   async historyLength(account: string): Promise<number> {
     const fresh = await this.#unrecorded(account)
-    const { entries, ordinal } = await orUnavailable(this.records.history.totals(account))
+    const { entries, ordinal } = await orUnavailable(this.#records.history.totals(account))
     return entries + fresh.filter(entry => entry.ordinal > ordinal && entry.kind !== 'late').length
   }
 
   /** Returns an account's counters. @throws GatewayError unavailable */
   async summary(account: string, nowMs: number, tries = 1): Promise<Summary & { readonly unlisted: number }> {
     const fresh = await this.#unrecorded(account)
-    const [unlisted] = await this.#lookUp(redis => redis.hmget(this.scripts.keys.of(account).account, 'fu'))
-    const { requests } = this.records.recorder
+    const [unlisted] = await this.lookUp(redis => redis.hmget(this.#scripts.keys.of(account).account, 'fu'))
+    const { requests } = this.#records.recorder
     await requests.idle()
     const { batches } = requests
     const waiting = requests.waiting(account)
-    const { summary, ordinal } = await orUnavailable(this.records.history.summary(account, nowMs))
+    const { summary, ordinal } = await orUnavailable(this.#records.history.summary(account, nowMs))
     // What was recorded meanwhile would count twice.
     if (waiting.length > 0 && requests.batches !== batches && tries < SUMMARY_TRIES)
       return this.summary(account, nowMs, tries + 1)
@@ -175,16 +138,19 @@ export class Reads {
   }
 
   async #unrecorded(account: string): Promise<StreamEntry[]> {
-    await this.scripts.answered()
-    return unrecorded(this.scripts, account, this.#lookups)
+    await this.#scripts.answered()
+    return unrecorded(this.#scripts, account, this.#lookups)
   }
 
-  /** Reads from the store, on the look-up connection, after all settlements that this process has sent. */
-  async #lookUp<T>(command: (redis: Redis) => Promise<T>): Promise<T> {
+  /**
+   * Reads from the store, on the look-up connection, after all settlements that this process has sent.
+   * @throws GatewayError unavailable
+   */
+  async lookUp<T>(command: (redis: Redis) => Promise<T>): Promise<T> {
     if (this.#looking >= LOOKUPS_MAX) await new Promise<void>(resolve => this.#waiting.push(resolve))
     else this.#looking++
     try {
-      await this.scripts.answered()
+      await this.#scripts.answered()
       return await orUnavailable(command(this.#lookups()))
     } finally {
       // The next waiting look-up takes this place.

@@ -10,6 +10,18 @@ import type { Scripts } from './script/scripts.ts'
  */
 const YOUNG_MS = [100, 1000] as const
 
+/** What the renewals of a process need. */
+export interface RenewalsNeeds {
+  /** The holds that this process renews. */
+  readonly live: SwapList<Hold>
+  readonly scripts: Scripts
+  readonly leaseMs: number
+  /** Whether the store may be used. */
+  readonly isOpen: () => boolean
+  /** Holds again what a running request needs. */
+  readonly restore: (hold: Hold) => void
+}
+
 /** The renewals of one process. */
 export class Renewals {
   readonly #live: SwapList<Hold>
@@ -20,17 +32,7 @@ export class Renewals {
   /** The holds of streams that have just begun, with that time by `performance.now()`, and how often they were renewed. */
   #young: { readonly hold: Hold; readonly beganMs: number; times: number }[] = []
 
-  /**
-   * @param isOpen whether the store may be used
-   * @param restore holds again what a running request needs
-   */
-  constructor(
-    live: SwapList<Hold>,
-    scripts: Scripts,
-    leaseMs: number,
-    isOpen: () => boolean,
-    restore: (hold: Hold) => void,
-  ) {
+  constructor({ live, scripts, leaseMs, isOpen, restore }: RenewalsNeeds) {
     this.#live = live
     this.#scripts = scripts
     this.#leaseMs = leaseMs

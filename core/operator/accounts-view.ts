@@ -47,7 +47,7 @@ export async function accountsView(
     const health = pool.health(account)
     const { state } = health
     const quotas = account.quotas.map(async quota => {
-      const { used, resetsAt } = await ledger.quotaUsed(account.name, quota, now)
+      const { used, resetsAt } = await ledger.reads.quotaUsed(account.name, quota, now)
       const [limit, spent] = [formatCredits(quota.amount), formatCredits(used)]
       return { window: quota.name, unit: quota.unit, credits: limit, used: spent, resets_at: isoTime(resetsAt) }
     })

@@ -32,7 +32,7 @@ export async function refund(
 ): Promise<Refund | { readonly owner: string } | undefined> {
   // What has just ended is recorded first, so that it is found without its key.
   await ledger.background.archiveAll()
-  const entry = await ledger.entry(id)
+  const entry = await ledger.reads.entry(id)
   if (!entry) return undefined
   const { account } = entry
   if (of !== undefined && of !== account) return { owner: account }
@@ -47,5 +47,5 @@ export async function refund(
       return false
     },
   )
-  return { key: account, entry: id, given, balance: (await ledger.balance(account)).balance, recorded }
+  return { key: account, entry: id, given, balance: (await ledger.reads.balance(account)).balance, recorded }
 }

@@ -18,7 +18,7 @@ async function credit(
   const details = { credits: done.credited, ...(reason !== '' && { reason }) }
   const notes = { reason: action, ...(reason !== '' && { note: reason }) }
   const also = noting(call, done, { action: `key.${action}`, target: id, details })
-  const added = await ledger.grant(id, `api:${call.once.id}`, amount, notes, also)
+  const added = await ledger.accounts.grant(id, { id: `api:${call.once.id}`, amount, notes }, also)
   const known = added ? undefined : await operator.orUnavailable(ledger.records.requests.find(call.once.id))
   if (known) throw new operator.RequestDone(known)
   return done
@@ -27,7 +27,7 @@ async function credit(
 const CREDITED = shape('CreditedKey', { ...KEY.properties, credited: { type: 'string' } })
 
 async function credited({ id, credited: amount }: { id: string; credited: string }, call: Call) {
-  await call.office.keys.bringUp([id])
+  await call.office.keys.changes.bringUp([id])
   return { ...(await keyView(call, await keyOf(call, id))), credited: amount }
 }
 

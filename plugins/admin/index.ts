@@ -96,7 +96,7 @@ export default definePlugin({
       ...host,
       status: host.status,
       access,
-      codes: new operator.CodeBook(ledger, keys, now),
+      codes: new operator.CodeBook(ledger, keys.changes, now),
       overview: new operator.OverviewFeed({ config, ledger, pool, sharing, now }),
       trend: new operator.Trend(ledger, host.meter, now),
       openapi: () => document,

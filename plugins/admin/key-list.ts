@@ -104,7 +104,7 @@ const find = operation({
   reply: KEY,
   async run(call) {
     const secret = call.body.key.trim()
-    const key = /^sk-[\w-]+$/.test(secret) ? await call.office.keys.record(secret) : undefined
+    const key = /^sk-[\w-]+$/.test(secret) ? await call.office.keys.changes.record(secret) : undefined
     if (!key) throw new GatewayError('not_found', { message: 'There is no key with this secret.' })
     return keyView(call, key)
   },

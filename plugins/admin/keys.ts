@@ -70,7 +70,7 @@ const create = operation({
     const amount = amountOf(call.body.credits)
     const expiresAt = expires === null ? undefined : futureOf(expires, now())
     let done: CreatedKeys | undefined
-    const [first] = await keys.createMany({ type, name, label, batch, credits: amount, expiresAt }, count, {
+    const [first] = await keys.changes.createMany({ type, name, label, batch, credits: amount, expiresAt }, count, {
       secrets: call.once.secrets('sk-'),
       also: async (sql, created) => {
         const ids = created.map(({ id }) => id)
@@ -87,7 +87,7 @@ const create = operation({
     return done
   },
   async show({ ids, type, name, label, batch, credits: amount, expiresAt }: CreatedKeys, { office, once }) {
-    await office.keys.bringUp(ids)
+    await office.keys.changes.bringUp(ids)
     const secrets = once.secrets('sk-')
     const rows = await mapInTurns(ids, id => {
       const { secret, hint } = secrets()
@@ -132,7 +132,7 @@ const edit = operation({
     const was = { name: before.name, label: before.label, expires_at: isoTime(before.expiresAt) }
     const details = { before: was, after: call.body }
     const also = noting(call, {}, { action: 'key.edit', target: before.id, details })
-    return changed(call, await keys.edit(before.id, { name, label, expiresAt }, { also }))
+    return changed(call, await keys.changes.edit(before.id, { name, label, expiresAt }, { also }))
   },
 })
 
@@ -145,7 +145,7 @@ const remove = operation({
   async run(call) {
     const { id } = await keyOf(call)
     const also = noting(call, {}, { action: 'key.delete', target: id })
-    return changed(call, await call.office.keys.remove(id, { also }))
+    return changed(call, await call.office.keys.changes.remove(id, { also }))
   },
 })
 
@@ -158,7 +158,7 @@ const disable = operation({
   async run(call) {
     const { id, status } = await keyOf(call)
     if (status === 'deleted') throw new RangeError(`the key ${id} is deleted`)
-    const reached = await call.office.keys.disable(id)
+    const reached = await call.office.keys.changes.disable(id)
     // The key is disabled in any case.
     const noted = call.office.ledger.records.audit.add(auditEntry(call, { action: 'key.disable', target: id }))
     await noted.catch((cause: unknown) => call.office.log.warn({ err: cause, key: id }, 'the audit log lacks a change'))
@@ -175,7 +175,7 @@ const enable = operation({
   async run(call) {
     const { id } = await keyOf(call)
     const also = noting(call, {}, { action: 'key.enable', target: id })
-    return changed(call, await call.office.keys.enable(id, { also }))
+    return changed(call, await call.office.keys.changes.enable(id, { also }))
   },
 })
 
@@ -190,12 +190,12 @@ const rotate = operation({
     const { id } = await keyOf(call)
     const done = { id }
     const also = noting(call, done, { action: 'key.rotate', target: id })
-    const { reached } = await call.office.keys.rotate(id, { also, secrets: call.once.secrets('sk-') })
+    const { reached } = await call.office.keys.changes.rotate(id, { also, secrets: call.once.secrets('sk-') })
     if (reached === 'unknown') await changed(call, reached)
     return done
   },
   async show({ id }: { id: string }, call) {
-    await call.office.keys.bringUp([id])
+    await call.office.keys.changes.bringUp([id])
     const key = await keyOf(call, id)
     const { secret, hint } = call.once.secrets('sk-')()
     const { type, name, label, batch, granted, expiresAt } = key

@@ -153,7 +153,7 @@ const keyHistory = operation({
     const { ledger } = call.office
     const { id } = await keyOf(call)
     const wish = wishOf(call.query, cursor, limit)
-    const { entries, next } = await historyPage(range => ledger.history(id, range), id, wish)
+    const { entries, next } = await historyPage(range => ledger.reads.history(id, range), id, wish)
     return { data: await shownEntries(call, entries, () => id), next }
   },
 })

@@ -59,9 +59,9 @@ export default definePlugin({
     async function accountOf(key: Key): Promise<Account> {
       const at = now()
       const [sums, summary] = await Promise.all([
-        ledger.balance(key.id),
+        ledger.reads.balance(key.id),
         // While the records are away, a balance is still exact.
-        ledger.summary(key.id, at).catch(() => undefined),
+        ledger.reads.summary(key.id, at).catch(() => undefined),
       ])
       const periods = summary && dayUsage(summary, at)
       return {

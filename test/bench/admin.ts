@@ -33,7 +33,7 @@ async function prepare({ keys, records }: Gateway): Promise<string> {
       credits: 5n * NANO,
       expiresAt: undefined,
     }
-    await keys.createMany({ ...wish, name: `customer of order ${at}` }, Math.min(1000, KEYS - made))
+    await keys.changes.createMany({ ...wish, name: `customer of order ${at}` }, Math.min(1000, KEYS - made))
   }
   const { token, secret, digest } = newToken('bench', 'all', Date.now())
   await records.tokens.add(token, digest)

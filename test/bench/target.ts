@@ -56,7 +56,7 @@ async function tollgate(file: string): Promise<void> {
   const environment = testEnvironment(process.env, { scrubber, log: createLog(scrubber, 'info', process.stdout) })
   const gateway = await Gateway.start(environment, loaded)
   const wish = { type: 'famC', name: 'bench', credits: 100_000n * NANO, expiresAt: undefined }
-  const keys = await Promise.all(Array.from({ length: CUSTOMERS }, () => gateway.keys.create(wish)))
+  const keys = await Promise.all(Array.from({ length: CUSTOMERS }, () => gateway.keys.changes.create(wish)))
   process.once('SIGTERM', () => void gateway.stop().then(() => process.exit(0)))
   process.send?.({ port: gateway.port, secrets: keys.map(({ secret }) => secret), store: gateway.store.kind })
 }

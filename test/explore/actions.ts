@@ -49,7 +49,7 @@ export class Actions {
     }
     const scripts = { keys: world.scripts.keys, run: (operation: Operation) => this.#send(operation) }
     this.#settler = new Settler(scripts as Scripts, view, LIMITS, {
-      entry: (id, account) => world.once(`entry ${id} ${account ?? ''}`, 'both', () => ledger.entry(id, account)),
+      entry: (id, account) => world.once(`entry ${id} ${account ?? ''}`, 'both', () => ledger.reads.entry(id, account)),
     })
     const run = ledger.scripts.run.bind(ledger.scripts)
     ledger.scripts.run = async operation => {

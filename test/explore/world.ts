@@ -110,7 +110,7 @@ export class World {
     const define = client.defineCommand.bind(client)
     if (change) client.defineCommand = (name, { lua, ...how }) => define(name, { ...how, lua: change(lua) })
     const keys = new Keys(ledger, 0, Date.now)
-    const { key } = await keys.create({ type: 'famC', name: '', credits: GRANTED, expiresAt: undefined })
+    const { key } = await keys.changes.create({ type: 'famC', name: '', credits: GRANTED, expiresAt: undefined })
     // The lineage of the records, and the log of changes, only grow.
     const rows = new SqliteRows(t, join(data, 'records.sqlite'), 'commits', 'audit')
     const world = new World(ledger, store, prefix, key.id, rows)

@@ -13,7 +13,7 @@ async function account(t: Test, settled: number): Promise<{ ledger: Ledger; id: 
   const id = await g.id(await g.key('famC', 1n))
   for (let request = 0; request < settled; request++)
     ledger.settle({ account: id, id: timedId(Date.now()) }, { charge: 10n, kind: 'settle', notes: NOTES })
-  await until(async () => (await ledger.balance(id)).settled >= BigInt(settled) * 10n)
+  await until(async () => (await ledger.reads.balance(id)).settled >= BigInt(settled) * 10n)
   return { ledger, id }
 }
 
@@ -103,7 +103,7 @@ t.test('the audit ends holds that expired while no gateway ran, and reports no d
   })
   await expireHolds(ledger, id)
   t.same((await audit(ledger, [id])).drifts, [])
-  t.match(await ledger.balance(id), { held: 0n, settled: 10n })
+  t.match(await ledger.reads.balance(id), { held: 0n, settled: 10n })
 })
 
 t.test('old entries are deleted, and the audit holds before, during and after that', async t => {
@@ -114,8 +114,8 @@ t.test('old entries are deleted, and the audit holds before, during and after th
   t.same((await audit(ledger, [id])).drifts, [])
   t.equal(await deleting, 450)
   t.match(await audit(ledger, [id]), { entries: 0, drifts: { length: 0 } })
-  t.match(await ledger.balance(id), { settled: 4500n })
-  t.equal(await ledger.historyLength(id), 0)
+  t.match(await ledger.reads.balance(id), { settled: 4500n })
+  t.equal(await ledger.reads.historyLength(id), 0)
 })
 
 t.test('an audit of an account in use reports no drift', async t => {

@@ -70,10 +70,10 @@ class Rewindable {
 
 /** Settles an exchange, and waits until the store has it. */
 async function settled(ledger: Ledger, account: string, charge: bigint, model: string): Promise<void> {
-  const before = (await ledger.balance(account)).settled
+  const before = (await ledger.reads.balance(account)).settled
   const notes = { endpoint: '/x', model, stream: false, status: 'ok' } as const
   ledger.settle({ account, id: timedId(Date.now()) }, { charge, kind: 'settle', notes })
-  await until(async () => (await ledger.balance(account)).settled === before + charge)
+  await until(async () => (await ledger.reads.balance(account)).settled === before + charge)
 }
 
 async function archived({ gateway }: TestGateway): Promise<void> {
@@ -86,7 +86,10 @@ async function archived({ gateway }: TestGateway): Promise<void> {
 }
 
 const models = async ({ gateway }: TestGateway, account: string): Promise<unknown[]> =>
-  (await gateway.ledger.history(account, { count: 50 })).map(({ charge, notes }) => [Number(charge), notes.model ?? ''])
+  (await gateway.ledger.reads.history(account, { count: 50 })).map(({ charge, notes }) => [
+    Number(charge),
+    notes.model ?? '',
+  ])
 
 t.test(
   'when the database falls back under running gateways, each account keeps its sums, and what comes next is recorded where it belongs',
@@ -108,10 +111,10 @@ t.test(
     const secrets = [await one.key('famC', 1n), await one.key('famA', 2n), await one.key('famB', 3n)]
     const [second = '', third = '', fourth = ''] = await Promise.all(secrets.map(secret => one.id(secret)))
     const grants = async (g: TestGateway): Promise<void> => {
-      await g.gateway.ledger.grant(first, `g-${g.url}`, 5n * CREDIT, { reason: 'paid' })
+      await g.gateway.ledger.accounts.grant(first, { id: `g-${g.url}`, amount: 5n * CREDIT, notes: { reason: 'paid' } })
     }
     await Promise.all([grants(one), grants(other)])
-    await keys.disable(fourth)
+    await keys.changes.disable(fourth)
     for (const [account, charge, model] of [
       [second, 20n, 'm2'],
       [third, 30n, 'm3'],
@@ -125,7 +128,7 @@ t.test(
     const sums = (): Promise<string[]> =>
       Promise.all(
         all.map(async id =>
-          Object.values(await ledger.balance(id))
+          Object.values(await ledger.reads.balance(id))
             .map(String)
             .join(' '),
         ),
@@ -135,10 +138,12 @@ t.test(
 
     const { generation } = ledger.continuity
     // A process that has recorded nothing itself knows what the records must have.
-    const refused = await other.gateway.ledger.grant(first, 'g-late', CREDIT, { reason: 'paid' }).then(
-      () => 'granted',
-      () => 'refused',
-    )
+    const refused = await other.gateway.ledger.accounts
+      .grant(first, { id: 'g-late', amount: CREDIT, notes: { reason: 'paid' } })
+      .then(
+        () => 'granted',
+        () => 'refused',
+      )
     t.equal(refused, 'refused')
     await until(async () => {
       // Any transaction tells.
@@ -178,8 +183,8 @@ t.test(
     t.match(await one.gateway.records.keys.get(fourth), { type: 'famB', status: 'disabled', granted: 3n * CREDIT })
     t.match(await one.gateway.records.keys.get(first), { granted: 11n * CREDIT, grants: 3 })
     t.equal((await one.call('/api/v1/keys/lookup/balance', { key: secrets[0] as string })).status, 200)
-    await ledger.grant(first, 'g-next', CREDIT, { reason: 'paid' })
-    t.equal((await ledger.balance(first)).granted, 12n * CREDIT, 'a later grant is applied')
+    await ledger.accounts.grant(first, { id: 'g-next', amount: CREDIT, notes: { reason: 'paid' } })
+    t.equal((await ledger.reads.balance(first)).granted, 12n * CREDIT, 'a later grant is applied')
   },
 )
 

@@ -34,24 +34,24 @@ t.test('keys that the store does not know yet are shown all the same, and work w
   const { keys, ledger } = g.gateway
   const end = failing(g)
   const wish = { type: 'famC', name: '', credits: 5n, expiresAt: undefined }
-  const created = await keys.createMany(wish, 3)
+  const created = await keys.changes.createMany(wish, 3)
   t.match(created, [{ reached: 'records' }, { reached: 'records' }, { reached: 'records' }])
   end()
   await ledger.background.applyPending()
   for (const { secret } of created) t.match(await keys.refind(secret), { status: 'active', balance: 5n })
-  t.match(await keys.createMany(wish, 1), [{ reached: 'store' }])
+  t.match(await keys.changes.createMany(wish, 1), [{ reached: 'store' }])
 })
 
 t.test('a key that the store does not know yet can be disabled', async t => {
   const g = await startGateway(t)
   const { keys, ledger } = g.gateway
   const end = failing(g)
-  const [created] = await keys.createMany({ type: 'famC', name: '', credits: 5n, expiresAt: undefined }, 1)
-  t.equal(await keys.disable(created?.key.id ?? ''), 'records')
+  const [created] = await keys.changes.createMany({ type: 'famC', name: '', credits: 5n, expiresAt: undefined }, 1)
+  t.equal(await keys.changes.disable(created?.key.id ?? ''), 'records')
   end()
   await ledger.background.applyPending()
   t.match(await keys.refind(created?.secret ?? ''), { status: 'disabled' })
-  await t.rejects(keys.disable('key_none'), RangeError)
+  await t.rejects(keys.changes.disable('key_none'), RangeError)
 })
 
 t.test('a failure of the store while a key is disabled is no failure of the records', async t => {
@@ -60,9 +60,9 @@ t.test('a failure of the store while a key is disabled is no failure of the reco
   const id = await g.id(await g.key('famC'))
   const recordDisabled = ledger.background.recordDisabled.bind(ledger.background)
   ledger.background.recordDisabled = () => Promise.reject(unavailable(new Error('the store has failed')))
-  await t.rejects(keys.disable(id), { code: 'unavailable' })
+  await t.rejects(keys.changes.disable(id), { code: 'unavailable' })
   ledger.background.recordDisabled = () => Promise.reject(unavailable(new RecordsError('the database is away')))
-  t.equal(await keys.disable(id), 'unrecorded')
+  t.equal(await keys.changes.disable(id), 'unrecorded')
   ledger.background.recordDisabled = recordDisabled
 })
 
@@ -71,7 +71,7 @@ t.test('a rotated key that the store does not know yet is shown, and replaces th
   const { keys, ledger } = g.gateway
   const old = await g.key('famC', 1n)
   const end = failing(g)
-  const { secret, reached, key } = await keys.rotate(await g.id(old))
+  const { secret, reached, key } = await keys.changes.rotate(await g.id(old))
   t.match({ reached, rotation: key.rotation }, { reached: 'records', rotation: 1 })
   t.match(await keys.refind(old), { status: 'active' }, 'the old one is valid as long')
   end()
@@ -85,7 +85,7 @@ t.test('a key is rotated once although another gateway writes the rotation to th
   const { keys, ledger } = g.gateway
   const id = await g.id(await g.key('famC', 1n))
   between(g, () => ledger.background.applyPending())
-  const { key, secret } = await keys.rotate(id)
+  const { key, secret } = await keys.changes.rotate(id)
   t.match({ rotation: key.rotation, version: key.version }, { rotation: 1, version: 2 })
   t.match(await keys.refind(secret), { rotation: '1' })
 })
@@ -96,8 +96,8 @@ t.test('a key that is disabled while it is rotated stays disabled', async t => {
     const { keys, ledger } = g.gateway
     const id = await g.id(await g.key('famC', 1n))
     if (!recorded) ledger.background.recordDisabled = () => Promise.reject(new RecordsError('the database is away'))
-    between(g, () => keys.disable(id))
-    const rotated = await keys.rotate(id)
+    between(g, () => keys.changes.disable(id))
+    const rotated = await keys.changes.rotate(id)
     t.match(await ledger.records.keys.get(id), { status: 'disabled', digest: rotated.key.digest })
     t.match(await keys.refind(rotated.secret), { status: 'disabled' })
   }
@@ -121,12 +121,12 @@ t.test('a settlement that comes after its expired hold was refunded changes noth
   await scripts.run(renewOperation(hold.hold, 60_000, scripts.keys))
   await expireHolds(ledger, account)
   await ledger.background.reap()
-  const [entry] = await ledger.history(account, { count: 1 })
+  const [entry] = await ledger.reads.history(account, { count: 1 })
   t.match(entry, { kind: 'reaped', charge: 500n })
   if (entry) t.equal(await ledger.credit(account, entry, 'test'), 500n)
   ledger.settle(hold.hold, { charge: 300n, kind: 'settle', notes: { endpoint: '/x', model: 'm', stream: true } })
   await scripts.answered()
-  t.match(await ledger.balance(account), { granted: 1_000_000_000n, balance: 1_000_000_000n })
+  t.match(await ledger.reads.balance(account), { granted: 1_000_000_000n, balance: 1_000_000_000n })
   await ledger.background.archiveAll()
   t.match((await audit(ledger, [account])).drifts, [])
 })
@@ -144,7 +144,7 @@ t.test('an exchange without a charge is not ended by a refund, and one that stil
     await ledger.scripts.run(renewOperation(answer.hold, 60_000, ledger.scripts.keys))
     await expireHolds(ledger, account)
     await ledger.background.reap()
-    const [entry] = await ledger.history(account, { count: 1 })
+    const [entry] = await ledger.reads.history(account, { count: 1 })
     if (!entry) throw new Error('there is no entry')
     return { hold: answer.hold, entry }
   }
@@ -152,13 +152,13 @@ t.test('an exchange without a charge is not ended by a refund, and one that stil
   await t.rejects(ledger.credit(account, free.entry, 'test'), { message: /charged nothing/ })
   ledger.settle(free.hold, { charge: 300n, kind: 'settle', notes })
   await ledger.scripts.answered()
-  t.match(await ledger.balance(account), { settled: 300n })
+  t.match(await ledger.reads.balance(account), { settled: 300n })
   const running = await reaped(200n)
   t.equal(await ledger.extend(running.hold, 1000n), 'held')
   await t.rejects(ledger.credit(account, running.entry, 'test'), { message: /still runs/ })
   ledger.settle(running.hold, { charge: 700n, kind: 'settle', notes })
   await ledger.scripts.answered()
-  t.match(await ledger.balance(account), { settled: 1000n })
+  t.match(await ledger.reads.balance(account), { settled: 1000n })
 })
 
 t.test('a key whose commit is in doubt is looked up, and shown if that is not possible', async t => {
@@ -174,20 +174,20 @@ t.test('a key whose commit is in doubt is looked up, and shown if that is not po
   }
   database.transaction = doubtful
   const wish = { type: 'famC', name: '', credits: 5n, expiresAt: undefined }
-  const [created] = await keys.createMany(wish, 2)
+  const [created] = await keys.changes.createMany(wish, 2)
   t.match(created, { reached: 'store' })
   const old = created?.secret ?? ''
   database.transaction = doubtful
-  const rotated = await keys.rotate(await g.id(old))
+  const rotated = await keys.changes.rotate(await g.id(old))
   t.match(rotated, { reached: 'store', key: { rotation: 1 } })
   t.match(await keys.refind(rotated.secret), { status: 'active' })
   happens = false
   database.transaction = doubtful
-  await t.rejects(keys.createMany(wish, 2), { code: 'unavailable' })
+  await t.rejects(keys.changes.createMany(wish, 2), { code: 'unavailable' })
   const get = recorded.get.bind(recorded)
   recorded.get = () => Promise.reject(new Error('away'))
   database.transaction = doubtful
-  t.match(await keys.createMany(wish, 1), [{ reached: 'unknown', secret: /^sk-/ }])
+  t.match(await keys.changes.createMany(wish, 1), [{ reached: 'unknown', secret: /^sk-/ }])
   recorded.get = get
 })
 
@@ -199,18 +199,18 @@ t.test('a change in doubt does not count as done if another one came instead of 
   const transaction = database.transaction.bind(database)
   database.transaction = async () => {
     database.transaction = transaction
-    await keys.edit(id, { name: 'other' })
+    await keys.changes.edit(id, { name: 'other' })
     throw new CommitInDoubt('the connection was lost')
   }
-  await t.rejects(keys.edit(id, { name: 'ours', expiresAt: 1 }), { code: 'unavailable' })
+  await t.rejects(keys.changes.edit(id, { name: 'ours', expiresAt: 1 }), { code: 'unavailable' })
   t.match(await ledger.records.keys.get(id), { name: 'other', expiresAt: undefined })
   database.transaction = async () => {
     database.transaction = transaction
-    await keys.edit(id, { name: 'other' })
-    await keys.edit(id, { name: 'another' })
+    await keys.changes.edit(id, { name: 'other' })
+    await keys.changes.edit(id, { name: 'another' })
     throw new CommitInDoubt('the connection was lost')
   }
-  t.equal(await keys.edit(id, { name: 'ours' }), 'unknown')
+  t.equal(await keys.changes.edit(id, { name: 'ours' }), 'unknown')
   t.match(await ledger.records.keys.get(id), { name: 'another' })
 })
 
@@ -219,7 +219,7 @@ t.test('one of two rotations at the same time says that it was not done', async 
   const { keys } = g.gateway
   const id = await g.id(await g.key('famC', 1n))
   let other = ''
-  between(g, async () => (other = (await keys.rotate(id)).secret))
-  await t.rejects(keys.rotate(id), { message: /somebody else has rotated/ })
+  between(g, async () => (other = (await keys.changes.rotate(id)).secret))
+  await t.rejects(keys.changes.rotate(id), { message: /somebody else has rotated/ })
   t.match(await keys.refind(other), { id, status: 'active' })
 })

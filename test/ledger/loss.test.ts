@@ -41,13 +41,19 @@ t.test(
     const shared = beside(one, slow)
     const gateways: TestGateway[] = [one, await startGateway(t, { edit: shared, env })]
     const account = await one.id(await one.key('famC', 1n))
-    const used = async (): Promise<bigint> => (await one.gateway.ledger.balance(account)).settled
+    const used = async (): Promise<bigint> => (await one.gateway.ledger.reads.balance(account)).settled
     for (const { gateway } of gateways) for (let nth = 0; nth < 10; nth++) settle(gateway.ledger, account)
     await until(async () => (await used()) === 200n)
 
     // As the command does it, in a process of its own.
     const { scripts, records, restorer } = one.gateway.ledger
-    const rebuilder = new Continuity(scripts, records, restorer, one.gateway.store, testEnvironment())
+    const rebuilder = new Continuity({
+      scripts,
+      records,
+      restorer,
+      store: one.gateway.store,
+      environment: testEnvironment(),
+    })
     await redis.command('FLUSHALL')
     await rebuilder.rebuildAll()
     await until(async () => (await used()) === 200n)
@@ -93,7 +99,13 @@ t.test('in a restored store, running requests of all gateways have their holds a
     await hold(other, request('quota:main', 700_000_000n, { quota, concurrency: 0 })),
   ]
   const { scripts, records, restorer } = one.gateway.ledger
-  const rebuilder = new Continuity(scripts, records, restorer, one.gateway.store, testEnvironment())
+  const rebuilder = new Continuity({
+    scripts,
+    records,
+    restorer,
+    store: one.gateway.store,
+    environment: testEnvironment(),
+  })
   for (const lose of [
     async () => {
       await redis.command('FLUSHALL')
@@ -120,11 +132,11 @@ t.test('in a restored store, running requests of all gateways have their holds a
     t.match(await one.gateway.ledger.hold(request('quota:main', 400_000_000n, { quota, concurrency: 0 })), {
       kind: 'busy',
     })
-    t.match(await one.gateway.ledger.balance(account), { balance: 100_000_000n, held: 900_000_000n })
+    t.match(await one.gateway.ledger.reads.balance(account), { balance: 100_000_000n, held: 900_000_000n })
   }
   for (const [nth, each] of running.entries())
     (nth === 0 ? one : other).gateway.ledger.settle(each, { charge: 10n, kind: 'settle', notes: NOTES })
-  await until(async () => (await one.gateway.ledger.balance(account)).settled === 20n)
+  await until(async () => (await one.gateway.ledger.reads.balance(account)).settled === 20n)
   await one.gateway.ledger.background.archiveAll()
   t.match(await audit(one.gateway.ledger, [account]), { entries: 2, drifts: { length: 0 } })
 })
@@ -183,7 +195,7 @@ t.test('processes that start while the store is being restored wait for that', {
   await redis.command('HSET', meta, 'servers', 'another')
   const starting = Array.from(
     { length: 3 },
-    () => new Continuity(scripts, records, restorer, g.gateway.store, testEnvironment()),
+    () => new Continuity({ scripts, records, restorer, store: g.gateway.store, environment: testEnvironment() }),
   )
   const before = await records.generation()
   await Promise.all(starting.map(continuity => continuity.start(false)))
@@ -218,9 +230,9 @@ t.test('an account that the surviving store lacks gets its recorded charges once
   await redis.command('HSET', meta, 'servers', 'another')
   const { generation } = ledger.continuity
   await until(() => ledger.continuity.generation > generation && ledger.continuity.open)
-  t.match(await ledger.balance(account), { granted: 1_000_000_000n, settled: 30n })
+  t.match(await ledger.reads.balance(account), { granted: 1_000_000_000n, settled: 30n })
   settle(ledger, account)
-  await until(async () => (await ledger.balance(account)).settled === 40n)
+  await until(async () => (await ledger.reads.balance(account)).settled === 40n)
   await ledger.background.archiveAll()
   t.match(await audit(ledger, [account]), { entries: 4, drifts: { length: 0 } })
 })
@@ -235,7 +247,13 @@ t.test('records are used with one store at a time, and an earlier one can be fil
   const { records } = ledger
   const watching = (of: Store): Continuity => {
     const scripts = new Scripts(of, place.prefix)
-    return new Continuity(scripts, records, new Restorer(scripts, records), of, testEnvironment())
+    return new Continuity({
+      scripts,
+      records,
+      restorer: new Restorer(scripts, records),
+      store: of,
+      environment: testEnvironment(),
+    })
   }
   const other = watching(otherStore)
   await t.rejects(other.start(false), { message: EMPTY_STORE })
@@ -264,7 +282,10 @@ t.test('processes that start together make one store of an empty one', { skip },
   ledger.continuity.close()
   for (let round = 0; round < 10; round++) {
     await redis.command('FLUSHALL')
-    const all = Array.from({ length: 6 }, () => new Continuity(scripts, records, restorer, store, testEnvironment()))
+    const all = Array.from(
+      { length: 6 },
+      () => new Continuity({ scripts, records, restorer, store, environment: testEnvironment() }),
+    )
     await Promise.all(all.map(continuity => continuity.start(false)))
     await Promise.all(all.map(continuity => continuity.state()))
     await Promise.all(all.map(continuity => continuity.whenOpen()))
@@ -285,13 +306,15 @@ t.test('an account at the largest balance is restored, and closes the store for 
   const { ledger } = g.gateway
   const own = ledger.scripts.keys.of(account).account
   const most = 9_000_000_000_000_000n
-  await ledger.grant(account, 'all', most - 1_000_000_000n, {})
-  await t.rejects(ledger.grant(account, 'more', 1n, {}), RangeError)
+  await ledger.accounts.grant(account, { id: 'all', amount: most - 1_000_000_000n, notes: {} })
+  await t.rejects(ledger.accounts.grant(account, { id: 'more', amount: 1n, notes: {} }), RangeError)
   settle(ledger, account)
   await ledger.scripts.answered()
   await ledger.background.archiveAll()
-  await ledger.grant(account, 'what was used', 10n, {})
-  const two = await Promise.allSettled([1n, 2n].map(amount => ledger.grant(account, `at once ${amount}`, amount, {})))
+  await ledger.accounts.grant(account, { id: 'what was used', amount: 10n, notes: {} })
+  const two = await Promise.allSettled(
+    [1n, 2n].map(amount => ledger.accounts.grant(account, { id: `at once ${amount}`, amount, notes: {} })),
+  )
   t.ok(two.every(({ status }) => status === 'rejected'))
   // The charge and the grant after it are lost.
   for (const key of (await redis.command('KEYS', '*:o:*')) as string[]) await redis.command('DEL', key)
@@ -308,7 +331,7 @@ t.test('an account at the largest balance is restored, and closes the store for 
   await redis.command('HSET', meta, 'servers', 'another')
   await until(() => ledger.continuity.generation > generation && ledger.continuity.open)
   ledger.scripts.run = run
-  t.match(await ledger.balance(account), { granted: most + 10n, settled: 10n })
+  t.match(await ledger.reads.balance(account), { granted: most + 10n, settled: 10n })
   t.match(await audit(ledger, [account]), { drifts: { length: 0 } })
   t.match(await audit(ledger, [other]), { drifts: [{ account: other }] }, 'the audit finds it')
 })
@@ -325,11 +348,11 @@ t.test('an exchange that ended again is restored, even if another one has its nu
   // The server that took over never knew of its second end, and gives the number to another exchange.
   await record({ ...entry, kind: 'late', charge: 10n, ordinal: 2, at: Date.now() })
   settle(ledger, account)
-  await until(async () => (await ledger.balance(account)).settled === 14n)
+  await until(async () => (await ledger.reads.balance(account)).settled === 14n)
   const { generation } = ledger.continuity
   await redis.command('HSET', meta, 'servers', 'another')
   await until(() => ledger.continuity.generation > generation && ledger.continuity.open)
-  t.equal((await ledger.balance(account)).settled, 20n)
+  t.equal((await ledger.reads.balance(account)).settled, 20n)
 })
 
 t.test(
@@ -355,9 +378,9 @@ t.test(
     t.comment('It learns of new keys, and of disabled ones.')
     const secret = await g.key('famC', 1n)
     const id = await g.id(secret)
-    t.match(await g.gateway.ledger.balance(id), { granted: 1_000_000_000n })
-    t.equal(await g.gateway.keys.disable(id), 'store')
-    t.match(await g.gateway.keys.record(id), { status: 'disabled' })
+    t.match(await g.gateway.ledger.reads.balance(id), { granted: 1_000_000_000n })
+    t.equal(await g.gateway.keys.changes.disable(id), 'store')
+    t.match(await g.gateway.keys.changes.record(id), { status: 'disabled' })
 
     t.comment('It takes settlements although it has lost its scripts.')
     await redis.command('SCRIPT', 'FLUSH')
@@ -365,7 +388,7 @@ t.test(
       settle(ledger, account)
       if (nth % 50 === 0) await new Promise(resolve => setImmediate(resolve))
     }
-    await until(async () => (await ledger.balance(account)).settled === 5010n)
+    await until(async () => (await ledger.reads.balance(account)).settled === 5010n)
     await until(() => ledger.waiting === 0)
     await ledger.background.archiveAll()
 
@@ -375,7 +398,7 @@ t.test(
     const { generation } = ledger.continuity
     await redis.command('HDEL', meta, 'servers')
     await until(() => ledger.continuity.generation > generation && ledger.continuity.open)
-    t.match(await ledger.balance(account), { granted: 1_000_000_000n, settled: 5010n })
+    t.match(await ledger.reads.balance(account), { granted: 1_000_000_000n, settled: 5010n })
     t.match(await audit(ledger, [account, id]), { entries: 501, drifts: { length: 0 } })
   },
 )

@@ -27,7 +27,7 @@ export async function openLedger(
   t.teardown(() => store.close())
   const records = await Records.open(place, environment)
   t.teardown(() => records.close())
-  const ledger = new Ledger(store, records, { ...config, store: place }, environment)
+  const ledger = new Ledger({ store, records, config: { ...config, store: place }, environment })
   await ledger.continuity.start(false)
   return { ledger, store }
 }

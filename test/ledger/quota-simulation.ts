@@ -264,10 +264,10 @@ export class QuotaSimulation {
     const model = this.#model
     same('running holds', Number(count ?? 0), model.running)
     same('held', Number(reserved ?? 0), model.held)
-    const { used } = await this.#ledger.quotaUsed('u/1', this.#quota, this.#now)
+    const { used } = await this.#ledger.reads.quotaUsed('u/1', this.#quota, this.#now)
     same('used', Number(used), model.used)
     for (const [key, share] of model.shares) {
-      const { used: own } = await this.#ledger.quotaShare('u/1', this.#quota, key, this.#now)
+      const { used: own } = await this.#ledger.reads.quotaShare('u/1', this.#quota, key, this.#now)
       if (share.window === model.window && share.before === 0)
         same(`the use of ${key}`, Number(own), share.used + share.held)
     }

@@ -77,10 +77,10 @@ async function scene(t: Test, quota: Quota): Promise<Scene> {
       await ledger.scripts.answered()
     },
     share: async key => {
-      const { limit, used } = await ledger.quotaShare('u/1', quota, key, Date.now())
+      const { limit, used } = await ledger.reads.quotaShare('u/1', quota, key, Date.now())
       return `${used} of ${limit}`
     },
-    used: async () => (await ledger.quotaUsed('u/1', quota, Date.now())).used,
+    used: async () => (await ledger.reads.quotaUsed('u/1', quota, Date.now())).used,
   }
 }
 

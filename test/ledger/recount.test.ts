@@ -101,7 +101,7 @@ t.test('what a torn file does to an account is corrected from its holds', async 
     t.strictSame(await sumsOf(ledger, id), [String(NANO - 100n), '100', '1', '0'], `${name}: its end`)
   }
   ledger.settle(hold, { charge: 10n, kind: 'settle', notes: NOTES })
-  await until(async () => (await ledger.balance(id)).held === 0n)
+  await until(async () => (await ledger.reads.balance(id)).held === 0n)
   t.same((await audit(ledger)).drifts, [])
 })
 
@@ -119,7 +119,7 @@ t.test('an account in use is compared without a false correction', async t => {
   for (let times = 0; times < 50; times++) t.same(await compared(ledger, id), [])
   running = false
   await Promise.all(customers)
-  await until(async () => (await ledger.balance(id)).held === 100n)
+  await until(async () => (await ledger.reads.balance(id)).held === 100n)
   t.same((await audit(ledger)).drifts, [])
 })
 
@@ -198,11 +198,11 @@ t.test('a store on a torn file, restarted twice, has no hold that its account do
     if (restart === 2) break
     // The first restart does not know of the hold, and the account goes on.
     ledger.settle(await held(ledger, id, 10n), { charge: 0n, kind: 'void', notes: NOTES })
-    await until(async () => (await ledger.balance(id)).held === 0n)
+    await until(async () => (await ledger.reads.balance(id)).held === 0n)
     await redis.kill()
   }
   await expireHolds(ledger, id)
   await ledger.background.reap()
-  t.match(await ledger.balance(id), { balance: NANO, held: 0n })
+  t.match(await ledger.reads.balance(id), { balance: NANO, held: 0n })
   t.same((await audit(ledger)).drifts, [])
 })

@@ -24,7 +24,7 @@ const NOW = Date.now()
 async function account(t: Test) {
   const redis = await RealRedis.start(t)
   const { ledger } = await openLedger(t, redis, 'r')
-  const { key } = await new Keys(ledger, 0, Date.now).create({
+  const { key } = await new Keys(ledger, 0, Date.now).changes.create({
     type: 'famC',
     name: '',
     credits: 1000n,
@@ -165,7 +165,7 @@ t.test('a hold learns of an earlier end only from a store that has it', { skip }
   await extend()
   const settlement = settlementOf({ account: account_, id, bucket }, { charge: 7n, kind: 'settle', notes: NOTES }, NOW)
   await scripts.run(settleOperation(settlement, '?', scripts.keys, { retriesMs: 1000, waivers: 5, freeEntries: 5 }))
-  t.equal((await ledger.balance(account_)).settled, 7n)
+  t.equal((await ledger.reads.balance(account_)).settled, 7n)
 })
 
 t.test('what another process records after it was looked up waits no longer', { skip }, async t => {

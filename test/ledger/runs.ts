@@ -48,7 +48,7 @@ export async function simulate(
   await Promise.all(connections.map(connection => connection.connect()))
   const scripts = connections.map(connection => new Scripts({ ...store, redis: connection }, prefix))
   const keys = new Keys(ledger, 0, Date.now)
-  const created = await keys.createMany({ type: 'famC', name: '', credits: 0n, expiresAt: undefined }, 3)
+  const created = await keys.changes.createMany({ type: 'famC', name: '', credits: 0n, expiresAt: undefined }, 3)
   const accounts = created.map(({ key }) => key.id)
   return new Simulation(seed + nth, ledger, scripts, rows, mutation).run(accounts, steps)
 }

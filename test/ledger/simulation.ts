@@ -113,7 +113,7 @@ export class Simulation {
     const view = { isDoubtful: (ms: number) => continuity.isDoubtful(ms), now: () => continuity.now(), open: true }
     this.#gateways = scripts.map(own => {
       const faulty = { keys: own.keys, run: (operation: Operation) => this.#faulty(own, operation) }
-      const settler = new Settler(faulty as Scripts, view, LIMITS, ledger)
+      const settler = new Settler(faulty as Scripts, view, LIMITS, ledger.reads)
       return { settler, scripts: faulty, live: [], outbox: [], recent: [] }
     })
     const { database } = ledger.records
@@ -219,9 +219,9 @@ export class Simulation {
   async #grant(account: string): Promise<string> {
     const amount = BigInt(1 + this.#random.below(5000))
     const id = `grant-${++this.#grants}`
-    const done = await this.#try(this.#ledger.grant(account, id, amount, {}))
+    const done = await this.#try(this.#ledger.accounts.grant(account, { id, amount, notes: {} }))
     if (done === undefined) return 'grant, refused'
-    if (this.#random.below(3) === 0) await this.#ledger.grant(account, id, amount, {})
+    if (this.#random.below(3) === 0) await this.#ledger.accounts.grant(account, { id, amount, notes: {} })
     this.#model.grant(account, amount)
     return 'grant'
   }
@@ -332,7 +332,7 @@ export class Simulation {
 
   /** An operator refunds an entry, which may have been refunded before. */
   async #credit(account: string): Promise<string> {
-    const entries = await this.#try(this.#ledger.history(account, { count: 30 }))
+    const entries = await this.#try(this.#ledger.reads.history(account, { count: 30 }))
     const entry = this.#random.pick(entries?.filter(({ kind, charge }) => kind !== 'credit' && charge > 0n) ?? [])
     // A reaped exchange may still be settled, which would change what was refunded.
     if (!entry || entry.kind === 'reaped') return 'nothing to refund'

@@ -12,16 +12,15 @@ interface Range {
 }
 
 function ask(query: string, ranges: Range[] = []): Promise<Driven> {
-  const ledger = {
+  const reads = {
     history: (_account: string, range: Range) => {
       ranges.push(range)
       return Promise.resolve([])
     },
     historyLength: () => Promise.resolve(0),
-    prices: {},
   }
   const exchange = at('/api/v1/key-info/history', { query: new URLSearchParams(query) })
-  return drive(history, { exchange, facts: { key: keyOf('famC') }, host: hostWith({ ledger }) })
+  return drive(history, { exchange, facts: { key: keyOf('famC') }, host: hostWith({ ledger: { reads, prices: {} } }) })
 }
 
 t.test('an empty history is an empty page', async t => {

@@ -12,7 +12,7 @@ async function ask(
   options = {},
   accounts: readonly (readonly Partial<Quota>[])[] = [[changes ?? {}]],
 ): Promise<any> {
-  const ledger = {
+  const reads = {
     balance: () => Promise.resolve({ granted: 10n * NANO, balance: 9n * NANO, held: 0n, settled: NANO }),
     summary: () => Promise.resolve(NO_SUMMARY),
     quotaShare: () => Promise.resolve({ limit: 250n * NANO, used: 260n * NANO }),
@@ -24,8 +24,8 @@ async function ask(
     facts: { key: keyOf(type) },
     host: hostWith({
       config: withQuotas(accounts),
-      ledger,
-      keys: { record: () => Promise.resolve({ name: 'test', label: 'sk-...abcd', createdAt: NOW }) },
+      ledger: { reads },
+      keys: { changes: { record: () => Promise.resolve({ name: 'test', label: 'sk-...abcd', createdAt: NOW }) } },
     }),
   })
   return JSON.parse(String((given as Reply).body))

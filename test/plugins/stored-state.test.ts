@@ -4,9 +4,9 @@ import { drive } from '../drive.ts'
 import { at, bodyFrom, event, hostWith, keyOf, modelOf, RESPONSES, routeOf } from './facts.ts'
 
 const ask = (value: object, sizes: unknown[], events: unknown[] = [], noted: unknown[] = [], more: object = {}) => {
-  const ledger = {
-    storedSizes: () => Promise.resolve(sizes),
-    noteStored: (_account: string, what: unknown) => Promise.resolve(noted.push(what)),
+  const storedObjects = {
+    sizes: () => Promise.resolve(sizes),
+    note: (_account: string, what: unknown) => Promise.resolve(noted.push(what)),
   }
   const facts = {
     key: keyOf('famC'),
@@ -19,7 +19,7 @@ const ask = (value: object, sizes: unknown[], events: unknown[] = [], noted: unk
     exchange: at(RESPONSES),
     facts,
     events: events.map(json => event(RESPONSES, json)),
-    host: hostWith({ ledger }),
+    host: hostWith({ ledger: { storedObjects } }),
   })
 }
 

@@ -65,7 +65,7 @@ const CHAT = { model: 'acme/famC-5.5', messages: [{ role: 'user', content: 'Hi' 
 t.test('a key that falls below the limit is told once, and again when it is used up', async t => {
   const receiver = await Receiver.start(t)
   const g = await start(t, receiver, { lowCredits: 0.9999 })
-  const { secret, key } = await g.gateway.keys.create({
+  const { secret, key } = await g.gateway.keys.changes.create({
     type: 'famC',
     name: 'Ann',
     credits: NANO,
@@ -78,7 +78,7 @@ t.test('a key that falls below the limit is told once, and again when it is used
   t.match(low.id, /^msg_/)
   await g.settled(secret)
   const { ledger } = g.gateway
-  const { balance: amount } = await ledger.balance(key.id)
+  const { balance: amount } = await ledger.reads.balance(key.id)
   const notes = { endpoint: '/v1/chat/completions', model: 'acme/famC-5.5', stream: false }
   const floor = () => ({ charge: 0n, notes })
   const request = { account: key.id, id: timedId(Date.now()), amount, least: amount, version: '1', notes, floor }

@@ -59,7 +59,7 @@ const settings = { ...config, store: place, ledger: { ...config.ledger, auditEve
 async function opened(): Promise<Ledger> {
   const store = await openStore(place, 'guest', environment)
   const records = await Records.open(place, environment)
-  const ledger = new Ledger(store, records, settings, environment, join(folder, 'outbox'))
+  const ledger = new Ledger({ store, records, config: settings, environment, outboxFolder: join(folder, 'outbox') })
   const close = ledger.close.bind(ledger)
   ledger.close = async () => {
     await close()
@@ -176,7 +176,7 @@ try {
   let began = performance.now()
   const ids: string[] = []
   while (ids.length < KEYS) {
-    const made = await keys.createMany(
+    const made = await keys.changes.createMany(
       { type: 'famC', name: 'customer', credits: 1_000_000_000_000n, expiresAt: undefined },
       Math.min(1000, KEYS - ids.length),
     )
@@ -217,7 +217,7 @@ try {
   const key = (nth: number): Key => ({ id: ids[(nth * 7919) % KEYS], type: 'famC', label: '' }) as Key
   await lookUp('balance of a key', nth => balanceOf(ledger, key(nth), Date.now()))
   await lookUp('key-info of a key', async nth => {
-    await Promise.all([balanceOf(ledger, key(nth), Date.now()), ledger.summary(key(nth).id, Date.now())])
+    await Promise.all([balanceOf(ledger, key(nth), Date.now()), ledger.reads.summary(key(nth).id, Date.now())])
   })
 
   const load = new Load(ledger, ids)
@@ -232,7 +232,7 @@ try {
     await other.close()
   })
   const { keys: list, database } = ledger.records
-  await quick('history page of a key', () => ledger.history(ids[7] as string, { count: 50 }))
+  await quick('history page of a key', () => ledger.reads.history(ids[7] as string, { count: 50 }))
   await quick('keys list, a page of 200', () => list.list({ count: 200, now: Date.now() }))
   await quick('keys list, search by a part of an id', () =>
     list.list({ text: ids[KEYS - 1]?.slice(4), count: 50, now: Date.now() }),

@@ -176,7 +176,7 @@ class Siege {
   #makeKeys(env: NodeJS.ProcessEnv, port: number): Promise<{ customers: string[]; loot: Loot }> {
     return this.#onLedger(env, async (_ledger, keys) => {
       const make = async (type: string, nano: bigint): Promise<string> =>
-        (await keys.create({ type, name: 'siege', credits: nano, expiresAt: undefined })).secret
+        (await keys.changes.create({ type, name: 'siege', credits: nano, expiresAt: undefined })).secret
       const customers: string[] = []
       for (let customer = 0; customer < CUSTOMERS; customer++)
         customers.push(await make(WAYS[customer % WAYS.length]?.type ?? '', 1000n * NANO))

@@ -151,7 +151,7 @@ t.test('four accounts of which some fail', { timeout: SOAK_MS + 120_000 }, async
   const charge = 105_000n
   for (const [nth, key] of keys.entries()) {
     t.match(await g.balance(key), { held: '0' })
-    const ledger = await g.gateway.ledger.balance(await g.id(key))
+    const ledger = await g.gateway.ledger.reads.balance(await g.id(key))
     t.equal(ledger.settled, charge * BigInt(charged.get(key) ?? 0), `key ${nth} is charged once for each reply`)
     t.ok((entries[nth]?.length ?? 0) > 0)
   }
@@ -162,7 +162,7 @@ t.test('four accounts of which some fail', { timeout: SOAK_MS + 120_000 }, async
     const provider = pool[name.split('/')[1] as keyof typeof pool]
     const [quota] = quotas
     if (!quota) throw new Error('no quota')
-    const { used } = await g.gateway.ledger.quotaUsed(name, quota, Date.now())
+    const { used } = await g.gateway.ledger.reads.quotaUsed(name, quota, Date.now())
     t.equal(used, charge * BigInt(provider.good), `the quota of ${name} has what its provider bills`)
     t.ok(provider.good > 0)
     served += provider.good

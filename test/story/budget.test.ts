@@ -102,7 +102,7 @@ async function thin(
       .setAll('keyTypes.famA', { holdAhead: undefined, clampOutput: undefined })
       .everyKeyType({ holdAhead: ahead, ...settings })
   const g = await startGateway(t, { upstream: upstream.url, edit })
-  const { secret: key } = await g.gateway.keys.create({
+  const { secret: key } = await g.gateway.keys.changes.create({
     type,
     name: '',
     credits: parseDecimal(credits) as bigint,

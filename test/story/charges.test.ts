@@ -42,8 +42,14 @@ async function scene(t: Test, edit: Edit = file => file, now: () => number = Dat
     environment: { now },
   })
   const key = async (type: string, credits: string): Promise<string> =>
-    (await g.gateway.keys.create({ type, name: '', credits: parseDecimal(credits) as bigint, expiresAt: undefined }))
-      .secret
+    (
+      await g.gateway.keys.changes.create({
+        type,
+        name: '',
+        credits: parseDecimal(credits) as bigint,
+        expiresAt: undefined,
+      })
+    ).secret
   return { g, upstream, key }
 }
 
@@ -404,7 +410,7 @@ t.test('plausible usage is charged, implausible usage is capped, and an entry ca
   t.equal(g.gateway.meter.doubtAlarms, 0, 'one key raises no alarm')
 
   const account = await g.id(key)
-  const given = await g.gateway.ledger.entry(entry?.id, account)
+  const given = await g.gateway.ledger.reads.entry(entry?.id, account)
   const before = await nano(g, key)
   for (const amount of [bytes * INPUT + 5n * OUTPUT, 0n])
     t.equal(await g.gateway.ledger.credit(account, given as never, 'a mistake of the provider'), amount)
@@ -417,7 +423,7 @@ t.test('plausible usage is charged, implausible usage is capped, and an entry ca
     credit_reason: 'a mistake of the provider',
     cost_nano: String(-(bytes * INPUT + 5n * OUTPUT)),
   })
-  const refund = await g.gateway.ledger.entry(credit?.id, account)
+  const refund = await g.gateway.ledger.reads.entry(credit?.id, account)
   await t.rejects(g.gateway.ledger.credit(account, refund as never, 'again'), /charged nothing/)
 })
 
@@ -544,8 +550,8 @@ t.test('disabling, expiry and rotation of a key end its running streams within o
   const place = await scene(t, file => file.set('ledger.lease', '900ms'))
   const { g, upstream } = place
   const off: [string, (id: string) => Promise<unknown>, RegExp][] = [
-    ['disabled', id => g.gateway.keys.disable(id), /has been disabled/],
-    ['rotated', id => g.gateway.keys.rotate(id), /has been disabled/],
+    ['disabled', id => g.gateway.keys.changes.disable(id), /has been disabled/],
+    ['rotated', id => g.gateway.keys.changes.rotate(id), /has been disabled/],
     [
       'expired',
       id => g.gateway.ledger.scripts.redis.hset(g.gateway.ledger.scripts.keys.of(id).account, 'ex', '1'),
@@ -567,7 +573,7 @@ t.test('disabling, expiry and rotation of a key end its running streams within o
     t.match(await response.text(), words, what)
     await upstream.last.closed
     await until(() => g.gateway.ledger.live === 0)
-    const [entry] = await g.gateway.ledger.history(id, { count: 1 })
+    const [entry] = await g.gateway.ledger.reads.history(id, { count: 1 })
     t.equal(entry?.notes.status, 'disabled')
     t.ok((entry?.charge ?? 0n) > 0n)
   }
@@ -588,10 +594,10 @@ t.test('with onDisabled: finish such streams run on, as far as their holds', asy
   const key = await place.key('famC', '1')
   const id = await g.id(key)
   const response = await g.open(CHAT, { key, body: { ...FAMC, stream: true } })
-  await g.gateway.keys.disable(id)
+  await g.gateway.keys.changes.disable(id)
   t.match(await response.text(), /"finish_reason":"length"/)
   await until(() => g.gateway.ledger.live === 0)
-  const { balance } = await g.gateway.ledger.balance(id)
+  const { balance } = await g.gateway.ledger.reads.balance(id)
   t.ok(balance > 900_000_000n, `${balance}: no more than was held before is used`)
 })
 
@@ -612,7 +618,7 @@ t.test('token counting checks status and expiry, and has a rate limit of its own
   t.same(answers, [200, 200, 200, 429])
   const other = await place.key('famA', '1')
   t.equal(await count(other), 200)
-  await g.gateway.keys.disable(await g.id(other))
+  await g.gateway.keys.changes.disable(await g.id(other))
   t.equal(await count(other), 401, 'at once, though the key was in use')
 })
 

@@ -15,8 +15,8 @@ async function states(g: TestGateway): Promise<Map<string, string>> {
   await g.settled(used)
   const { keys, ledger } = g.gateway
   const exhausted = await g.key('famC', 1n)
-  await ledger.grant(await g.id(exhausted), 'taken', -NANO, {})
-  const soon = await keys.create({ type: 'famC', name: 'n', credits: NANO, expiresAt: Date.now() + 1 })
+  await ledger.accounts.grant(await g.id(exhausted), { id: 'taken', amount: -NANO, notes: {} })
+  const soon = await keys.changes.create({ type: 'famC', name: 'n', credits: NANO, expiresAt: Date.now() + 1 })
   return new Map([
     ['healthy', await g.key('famC', 10n)],
     ['used', used],

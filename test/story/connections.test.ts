@@ -270,9 +270,9 @@ t.test('a key that cannot pay is refused before its body is read', async t => {
   const { g, upstream, key } = await start(t, file => file.set('limits.unreadTime', '50ms'))
   const { keys } = g.gateway
   const made = async (credits: bigint, expiresAt?: number) =>
-    keys.create({ type: 'famC', name: '', credits, expiresAt })
+    keys.changes.create({ type: 'famC', name: '', credits, expiresAt })
   const [poor, expired, disabled] = await Promise.all([made(1n), made(10n ** 10n, Date.now() - 1000), made(10n ** 10n)])
-  await keys.disable(disabled.key.id)
+  await keys.changes.disable(disabled.key.id)
   const head = (secret: string, more = '', path = '/v1/chat/completions'): string =>
     `POST ${path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer ${secret}\r\n${more}content-length: 30000000\r\n\r\n`
   for (const [name, secret, status] of [
@@ -298,8 +298,8 @@ t.test('a key that cannot pay is refused before its body is read', async t => {
     code: 'insufficient_quota',
     message: /has 0.000000001 credits left, but the smallest request needs/,
   })
-  await g.gateway.ledger.grant(poor.key.id, 'topup', 10n ** 10n, { reason: 'topup' })
-  await keys.enable(disabled.key.id)
+  await g.gateway.ledger.accounts.grant(poor.key.id, { id: 'topup', amount: 10n ** 10n, notes: { reason: 'topup' } })
+  await keys.changes.enable(disabled.key.id)
   for (const secret of [poor.secret, disabled.secret, key])
     t.equal((await g.call('/v1/chat/completions', { key: secret, body: BODY })).status, 200, 'at once')
   await g.settled(poor.secret)
@@ -352,7 +352,8 @@ t.test('behind a load balancer with the PROXY protocol each client counts as an 
   t.equal(await from(line('203.0.113.4'), post(key, BODY, close)), '200')
   // The gateway under test takes no look-ups without a header.
   const id = await g.id(key)
-  const entries = (): ReturnType<typeof g.gateway.ledger.history> => g.gateway.ledger.history(id, { count: 2 })
+  const entries = (): ReturnType<typeof g.gateway.ledger.reads.history> =>
+    g.gateway.ledger.reads.history(id, { count: 2 })
   await until(async () => (await entries()).length === 1)
   t.match(await entries(), [{ kind: 'settle', notes: { address: '203.0.113.4' } }])
   for (const header of ['', 'PROXY TCP4 nonsense\r\n', 'PROXY UNKNOWN'.repeat(20)])

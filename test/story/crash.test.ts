@@ -40,7 +40,12 @@ t.test(
 
     const customers = await Promise.all(
       Array.from({ length: STREAMS }, async () => {
-        const { key, secret } = await keys.create({ type: 'famC', name: '', credits: NANO, expiresAt: undefined })
+        const { key, secret } = await keys.changes.create({
+          type: 'famC',
+          name: '',
+          credits: NANO,
+          expiresAt: undefined,
+        })
         const response = await victim.chat(secret, BODY)
         const customer = { id: key.id, bytes: 0, renewed: 0n }
         const listen = async (): Promise<void> => {
@@ -71,8 +76,8 @@ t.test(
     await victim.stop('SIGKILL')
 
     for (const { id, renewed, bytes } of customers) {
-      await until(async () => (await ledger.balance(id)).held === 0n)
-      const [entry] = await ledger.history(id, { count: 10 })
+      await until(async () => (await ledger.reads.balance(id)).held === 0n)
+      const [entry] = await ledger.reads.history(id, { count: 10 })
       const charge = entry?.charge ?? -1n
       if (entry?.kind !== 'reaped' || charge < renewed || charge > owed(bytes))
         t.fail(`${id}: ${entry?.kind} ${charge}, had ${renewed} to ${owed(bytes)}`)

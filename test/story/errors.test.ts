@@ -24,7 +24,7 @@ function isOpenai(t: Test, answer: Answer, status: number, type: string, code: s
 
 t.test('missing, unknown, malformed and disabled keys get the same error, in the format of the path', async t => {
   const disabled = await g.key('famC')
-  await g.gateway.keys.disable(await g.id(disabled))
+  await g.gateway.keys.changes.disable(await g.id(disabled))
   await g.gateway.keys.refind(disabled)
   const body = { model: 'acme/famC-5.5', messages: MESSAGES }
   const unknown = await g.call(CHAT, { key: 'sk-unknown', body })

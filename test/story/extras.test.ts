@@ -91,7 +91,7 @@ t.test('a translated request carries a tier only between formats that both have 
 
 t.test('fifty background requests on a key with 0.02 credits reach no provider and cost nothing', async t => {
   const { g, upstream } = await scene(t)
-  const { secret: key } = await g.gateway.keys.create({
+  const { secret: key } = await g.gateway.keys.changes.create({
     type: 'famC',
     name: '',
     credits: parseDecimal('0.02') as bigint,
@@ -125,7 +125,7 @@ t.test('factors multiply exactly, and the hold uses the dearest one requested', 
       },
     },
   ])
-  const { secret: poor } = await place.g.gateway.keys.create({
+  const { secret: poor } = await place.g.gateway.keys.changes.create({
     type: 'famA',
     name: '',
     credits: PLAIN_COST * 10n,
@@ -331,7 +331,7 @@ t.test(
       const key = await g.key('famC')
       await ask(place, 'chat-completions', more, key)
       t.notMatch(JSON.stringify(await g.settled(key)), /"cost":0\.\d+,[^}]*"cost":/)
-      const [entry] = await g.gateway.ledger.history(await g.id(key), { count: 1 })
+      const [entry] = await g.gateway.ledger.reads.history(await g.id(key), { count: 1 })
       return entry?.notes.cost
     }
     t.equal(await cost(), String(10n * 2000n + 20n * 10_000n))
@@ -423,7 +423,7 @@ t.test(
     const { database } = ledger.records
     const [account = ''] = accounts
     await ledger.background.archiveAll()
-    const [entry] = await ledger.history(account, { count: 1 })
+    const [entry] = await ledger.reads.history(account, { count: 1 })
     await database.transaction(sql =>
       sql.all('UPDATE exchanges SET charge = charge + 1 WHERE id = ?', [bytesOfId(entry?.id ?? '')]),
     )
@@ -492,7 +492,7 @@ t.test(
         })
         for (; !res.destroyed; await sleep(2)) res.write(word)
       }
-      const { secret: key } = await g.gateway.keys.create({
+      const { secret: key } = await g.gateway.keys.changes.create({
         type: 'famA',
         name: '',
         credits: 1_000_000_000n,
@@ -516,7 +516,12 @@ t.test(
 t.test('a small balance is never sent upstream as a limit of zero', async t => {
   const { g, upstream } = await scene(t, CALLS)
   for (const credits of [80_000_000n, 120_000_000n, 200_000_000n, 300_000_000n]) {
-    const { secret: key } = await g.gateway.keys.create({ type: 'famC', name: '', credits, expiresAt: undefined })
+    const { secret: key } = await g.gateway.keys.changes.create({
+      type: 'famC',
+      name: '',
+      credits,
+      expiresAt: undefined,
+    })
     const { status } = await g.call(RESPONSES, {
       key,
       body: request('responses', 'acme/famC-5.5', { tools: [{ type: 'web_search' }] }),
@@ -557,7 +562,7 @@ t.test('predicted text counts as output of a stream that the client left', async
 
 t.test('a stream whose provider goes on searching ends when the searches have used up the balance', async t => {
   const { g, upstream } = await scene(t, CALLS)
-  const { secret: key } = await g.gateway.keys.create({
+  const { secret: key } = await g.gateway.keys.changes.create({
     type: 'famC',
     name: '',
     credits: 250_000_000n,
@@ -660,7 +665,7 @@ t.test('a stream with an advisor or audio is read on when its client leaves, and
 t.test('images that a tool may create are held, and charged to a client that leaves', async t => {
   const place = await scene(t, CALLS, file => file.everyUpstream({ onDisconnect: 'cancel' }))
   const { g, upstream } = place
-  const { secret: poor } = await g.gateway.keys.create({
+  const { secret: poor } = await g.gateway.keys.changes.create({
     type: 'famC',
     name: '',
     credits: 300_000_000n,

@@ -124,8 +124,9 @@ t.test('a large request that cannot be translated is refused as a small one is',
 t.test('a small balance lowers the output limit of a large translated request as of a small one', async t => {
   const { g, upstream } = await start(t)
   const text = 'a'.repeat(100_000)
-  const key = (await g.gateway.keys.create({ type: 'famA', name: '', credits: 300_000_000n, expiresAt: undefined }))
-    .secret
+  const key = (
+    await g.gateway.keys.changes.create({ type: 'famA', name: '', credits: 300_000_000n, expiresAt: undefined })
+  ).secret
   const { status, headers } = await g.call(PATHS.chat, {
     key,
     body: { ...asked(PATHS.chat, 'acme/famA-medium-5', text), max_tokens: 64_000 },

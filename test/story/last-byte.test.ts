@@ -171,7 +171,7 @@ t.test('a gateway that is killed when its client has the last byte has charged t
     await victim.closed
     redis.signal('SIGCONT')
     const id = await survivor.id(key)
-    await until(async () => (await ledger.balance(id)).held === 0n)
+    await until(async () => (await ledger.reads.balance(id)).held === 0n)
     const [entry] = await survivor.settled(key)
     t.match(entry, { type: 'settle', cost_nano: String(OWED), status: 'ok' }, kind.name)
   }

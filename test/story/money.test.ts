@@ -30,7 +30,7 @@ t.test('500 parallel requests on an allocation that pays for 10 admit exactly 10
   const g = await startGateway(t, { upstream: upstream.url })
   // The hold of one such request: its body at two bytes per token, and its 100 output tokens.
   const held = Math.ceil(JSON.stringify(BODY).length / 2) * 3000 + 100 * 15_000
-  const { secret: key } = await g.gateway.keys.create({
+  const { secret: key } = await g.gateway.keys.changes.create({
     type: 'famC',
     name: '',
     credits: BigInt(held * 10),
@@ -188,7 +188,11 @@ t.test('missing usage is estimated and marked; implausible usage is estimated an
       input_tokens: Math.ceil(JSON.stringify(BODY).length / 3),
       output_tokens: Math.ceil('Hello there'.length / 3),
     }
-    t.equal((await g.gateway.ledger.summary(await g.id(key), Date.now())).quarantined, quarantined ? 1 : 0, 'counted')
+    t.equal(
+      (await g.gateway.ledger.reads.summary(await g.id(key), Date.now())).quarantined,
+      quarantined ? 1 : 0,
+      'counted',
+    )
     t.match(entry, { type: 'settle', usage_source: 'estimated', quarantined, ...estimate, ...told }, name)
   }
   upstream.script = (_received, res) =>
@@ -289,19 +293,19 @@ t.test('a hold without renewal is reaped at its floor, and a late settlement cha
   const answer = await hold()
   if (answer.kind !== 'held') return t.fail(answer.kind)
   t.equal((await hold()).kind, 'held', 'the same id again changes nothing')
-  t.equal((await ledger.balance(account)).held, 1000n)
+  t.equal((await ledger.reads.balance(account)).held, 1000n)
   // A lease has three renewals. At the fourth, a hold that was not renewed would be older than its lease.
   await until(() => renewals.length >= 4)
   t.equal(await ledger.background.reap(), 0, 'a live hold is never reaped, however old')
   await forget(ledger, lost)
   await until(async () => (await ledger.background.reap()) > 0)
-  t.match(await ledger.balance(account), { held: 0n, settled: 70n })
+  t.match(await ledger.reads.balance(account), { held: 0n, settled: 70n })
   ledger.settle(answer.hold, { charge: 100n, kind: 'settle', notes })
   ledger.settle(answer.hold, { charge: 100n, kind: 'settle', notes })
-  await until(async () => (await ledger.balance(account)).settled === 100n)
+  await until(async () => (await ledger.reads.balance(account)).settled === 100n)
   ledger.settle({ account, id: neverHeld }, { charge: 5n, kind: 'settle', notes })
-  await until(async () => (await ledger.balance(account)).settled === 105n)
-  const kinds = (await ledger.history(account, { count: 10 })).map(entry => entry.kind)
+  await until(async () => (await ledger.reads.balance(account)).settled === 105n)
+  const kinds = (await ledger.reads.history(account, { count: 10 })).map(entry => entry.kind)
   t.same(kinds, ['orphan', 'late'])
   t.same((await audit(ledger, [account])).drifts, [])
 })
@@ -354,11 +358,11 @@ t.test('disabling a key takes effect at the next request, cached or not', async 
   const key = await g.key('famC')
   const id = await g.id(key)
   t.equal((await g.call(CHAT, { key, body: BODY })).status, 200)
-  await g.gateway.keys.disable(id)
+  await g.gateway.keys.changes.disable(id)
   t.equal((await g.call(CHAT, { key, body: BODY })).status, 401)
-  await g.gateway.keys.enable(id)
+  await g.gateway.keys.changes.enable(id)
   t.equal((await g.call(CHAT, { key, body: BODY })).status, 200)
-  const { secret } = await g.gateway.keys.rotate(id)
+  const { secret } = await g.gateway.keys.changes.rotate(id)
   t.equal((await g.call(CHAT, { key, body: BODY })).status, 401, 'a rotated secret is dead')
   t.equal((await g.call(CHAT, { key: secret, body: BODY })).status, 200)
   t.equal((await g.settled(secret)).length, 3, 'history and balance stay')
@@ -490,7 +494,7 @@ t.test("the upstream's report of the operator's cost is recorded, and shown to n
     json(res, reply({ prompt_tokens: 1, completion_tokens: 2, cost_in_usd_ticks: 1_721_250 }))
   await g.call(CHAT, { key, body: BODY })
   t.notMatch(JSON.stringify(await g.settled(key)), '344250')
-  const [entry] = await g.gateway.ledger.history(await g.id(key), { count: 1 })
+  const [entry] = await g.gateway.ledger.reads.history(await g.id(key), { count: 1 })
   t.equal(entry?.notes.cost, '344250', 'a tick is a ten-billionth of a dollar, and a dollar two credits here')
   t.equal(g.gateway.meter.belowCost, 1)
 })

@@ -392,7 +392,7 @@ t.test('a late answer about an old key does not touch the new one', async t => {
 t.test('an expired, a used up, a disabled and an unknown key each say what to do', async t => {
   const office = await operate(t, {}, { edit: file => file.set('contact', 'help@reseller.example') })
   const { gateway } = office
-  const expired = await gateway.gateway.keys.create({
+  const expired = await gateway.gateway.keys.changes.create({
     type: 'famC',
     name: '',
     credits: 10n ** 9n,

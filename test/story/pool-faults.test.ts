@@ -220,7 +220,7 @@ t.test('a translated reply that makes no sense is a failure of its account', asy
   t.equal(g.gateway.pool.health(main).counts.failures, 1)
   matchAll(t, await g.settled(key), [{ type: 'void', cost_nano: '0' }])
   const [quota] = main.quotas as [Account['quotas'][number]]
-  await until(async () => (await g.gateway.ledger.quotaUsed(main.name, quota, Date.now())).used === 105_000n)
+  await until(async () => (await g.gateway.ledger.reads.quotaUsed(main.name, quota, Date.now())).used === 105_000n)
 })
 
 t.test('a reply that is larger than the file allows says nothing about its account', async t => {
@@ -275,7 +275,7 @@ t.test('an absurd report of a failed attempt does not empty the quota of its acc
     t.equal((await g.call(CHAT, { key, body: BODY })).status, 200)
   }
   await g.settled(key)
-  const used = async (): Promise<bigint> => (await g.gateway.ledger.quotaUsed(main.name, quota, Date.now())).used
+  const used = async (): Promise<bigint> => (await g.gateway.ledger.reads.quotaUsed(main.name, quota, Date.now())).used
   await until(async () => (await used()) === 3_000_000n)
 })
 
@@ -289,7 +289,7 @@ t.test('what a failed attempt reports is judged by the time that this attempt to
   const [quota] = main.quotas as [Account['quotas'][number]]
   const failure = { error: { message: 'boom', type: 'server_error' } }
   first.script = (_received, res) => json(res, { ...failure, usage: { prompt_tokens: 10, completion_tokens: 4150 } })
-  const used = async (): Promise<bigint> => (await g.gateway.ledger.quotaUsed(main.name, quota, Date.now())).used
+  const used = async (): Promise<bigint> => (await g.gateway.ledger.reads.quotaUsed(main.name, quota, Date.now())).used
   t.equal((await g.call(CHAT, { key, body: BODY })).status, 200, 'the next account serves')
   await g.settled(key)
   await until(async () => (await used()) > 0n)
@@ -395,7 +395,9 @@ t.test('an account that is passed over keeps no hold, and is asked again if no o
   for (const { status } of await Promise.all(calls)) t.equal(status, 200)
   await g.settled(key)
   const [quota] = account.quotas as [Account['quotas'][number]]
-  await until(async () => (await g.gateway.ledger.quotaUsed(account.name, quota, Date.now())).used === 10n * 105_000n)
+  await until(
+    async () => (await g.gateway.ledger.reads.quotaUsed(account.name, quota, Date.now())).used === 10n * 105_000n,
+  )
 })
 
 const SSE_HEAD = 'HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n'

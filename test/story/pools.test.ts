@@ -100,7 +100,7 @@ t.test('an account that cannot be reached is passed over, and every attempt is i
   t.match(await g.call(CHAT, { key, body: STREAM }), { status: 200, text: /good/ })
   t.equal(spare.requests.length, 1)
   await g.settled(key)
-  const [entry] = await g.gateway.ledger.history(await g.id(key), { count: 1 })
+  const [entry] = await g.gateway.ledger.reads.history(await g.id(key), { count: 1 })
   t.equal(entry?.notes.upstream, 'spare/one', 'the history names the account that served')
   t.match(entry?.notes.attempts, [
     { account: 'famC/1', failure: 'connect' },
@@ -207,12 +207,12 @@ t.test('a failed attempt counts into the quota and the cost of its account, not 
   t.match(await g.call(CHAT, { key, body: STREAM }), { status: 200, text: /good/ })
   const [entry] = await g.settled(key)
   const id = await g.id(key)
-  const [recorded] = await g.gateway.ledger.history(id, { count: 1 })
+  const [recorded] = await g.gateway.ledger.reads.history(id, { count: 1 })
   const once = BigInt(entry?.['cost_nano'] as string)
   t.ok(once > 0n)
   t.equal(recorded?.notes.cost, String(2n * once), 'the operator pays for both')
   for (const name of ['famC/main', 'spare/one']) {
-    const used = await g.gateway.ledger.quotaUsed(
+    const used = await g.gateway.ledger.reads.quotaUsed(
       name,
       { name: 'day', amount: 10n ** 9n, window: DAY, unit: 'credits' as const, fairShare: false },
       Date.now(),
@@ -239,7 +239,7 @@ t.test('a failed attempt counts for its account as far as its model had time for
   t.match(await g.call(CHAT, { key, body: STREAM }), { status: 200, text: /good/ })
   await g.settled(key)
   const [account] = g.gateway.config.upstreams.get('famC')?.accounts ?? []
-  const { used } = await g.gateway.ledger.quotaUsed('famC/main', account?.quotas[0] as Quota, Date.now())
+  const { used } = await g.gateway.ledger.reads.quotaUsed('famC/main', account?.quotas[0] as Quota, Date.now())
   t.equal(used, 10n * 3000n + 20_000n * 15_000n)
 })
 
@@ -270,7 +270,7 @@ t.test('a stream grows its holds on quotas in both units, and ends when one of t
     // A calendar keeps most of what others have not used, so the key gets its share at the least.
     t.ok(charged >= 90_000_000n && charged <= 230_000_000n, `${charged}`)
     const [account] = g.gateway.config.upstreams.get('famC')?.accounts ?? []
-    const { used } = await g.gateway.ledger.quotaUsed('famC/main', account?.quotas[0] as Quota, Date.now())
+    const { used } = await g.gateway.ledger.reads.quotaUsed('famC/main', account?.quotas[0] as Quota, Date.now())
     t.equal(used, 'cost' in quota ? charged / 2n : charged)
   }
 })
@@ -599,7 +599,9 @@ t.test('an account serves while all of its quotas have something left', async t 
   await g.settled(key)
   const { ledger, config } = g.gateway
   const [account] = config.upstreams.get('famC')?.accounts ?? []
-  const used = await Promise.all(account?.quotas.map(quota => ledger.quotaUsed('famC/main', quota, Date.now())) ?? [])
+  const used = await Promise.all(
+    account?.quotas.map(quota => ledger.reads.quotaUsed('famC/main', quota, Date.now())) ?? [],
+  )
   t.equal(used[0]?.used, used[1]?.used, 'each of them counts every charge, and nothing is held')
 })
 
@@ -631,7 +633,7 @@ t.test('a quota in cost counts what the upstream charges: as it reports, or at t
     t.equal(spare.requests.length, 1)
     const [account] = g.gateway.config.upstreams.get('famC')?.accounts ?? []
     const [quota] = account?.quotas ?? []
-    const { used } = await g.gateway.ledger.quotaUsed('famC/main', quota as Quota, Date.now())
+    const { used } = await g.gateway.ledger.reads.quotaUsed('famC/main', quota as Quota, Date.now())
     t.equal(used, BigInt(count) * (dollar ? 2_000_000n : 650_000n))
   }
 })
@@ -680,11 +682,11 @@ t.test('two gateways share the quotas of an account, and every credit is account
   await two.settled(key)
   t.equal(first.requests.length + spare.requests.length, 80, 'nothing was asked twice')
   t.ok(first.requests.length > 0 && spare.requests.length > 0)
-  const history = await one.gateway.ledger.history(await one.id(key), { count: 100 })
+  const history = await one.gateway.ledger.reads.history(await one.id(key), { count: 100 })
   t.equal(history.length, 80)
   const charge = history[0]?.charge ?? 0n
   t.ok(history.every(entry => entry.charge === charge && entry.kind === 'settle'))
-  const used = await one.gateway.ledger.quotaUsed(
+  const used = await one.gateway.ledger.reads.quotaUsed(
     'famC/main',
     { name: 'day', amount: 10n ** 9n, window: DAY, unit: 'credits' as const, fairShare: false },
     Date.now(),

@@ -169,7 +169,12 @@ t.test(
 t.test('a retry gets the reply that used up its key', async t => {
   const { g, upstream } = await scene(t)
   upstream.script = answer
-  const { secret: key } = await g.gateway.keys.create({ type: 'famC', name: '', credits: COST, expiresAt: undefined })
+  const { secret: key } = await g.gateway.keys.changes.create({
+    type: 'famC',
+    name: '',
+    credits: COST,
+    expiresAt: undefined,
+  })
   const headers = { 'idempotency-key': 'the last one' }
   const body = { ...BODY, max_tokens: 100 }
   for (const time of ['first', 'again']) {
@@ -341,5 +346,5 @@ t.test('the order in which the two settle does not matter', async t => {
   settle('d', 100n, 'lost', 'y')
   settle('d', 100n, 'lost', 'y')
   await g.settled(key)
-  t.equal((await ledger.balance(account)).settled, 200n)
+  t.equal((await ledger.reads.balance(account)).settled, 200n)
 })

@@ -345,7 +345,7 @@ t.test('a prompt that the gateway marks is held at the price of filling the cach
   const key = await g.key('famC')
   const held: bigint[] = []
   upstream.script = async (received, res) => {
-    held.push((await g.gateway.ledger.balance(await g.id(key))).held)
+    held.push((await g.gateway.ledger.reads.balance(await g.id(key))).held)
     json(res, says(received))
   }
   const body = { model: 'a', max_tokens: 20, messages: [{ role: 'user', content: 'x'.repeat(30_000) }] }

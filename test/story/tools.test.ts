@@ -172,7 +172,7 @@ function bodyAt(path: typeof MESSAGES | typeof RESPONSES, stream: boolean): obje
 
 async function keyWith(g: TestGateway, type: string, credits: bigint): Promise<string> {
   const wish = { type, name: '', credits: credits * 1_000_000_000n, expiresAt: undefined }
-  return (await g.gateway.keys.create(wish)).secret
+  return (await g.gateway.keys.changes.create(wish)).secret
 }
 
 const sent = async (g: TestGateway, key: string, path: string, bodies: readonly object[]): Promise<void> => {
@@ -342,7 +342,7 @@ t.test('agents search with the balances that docs/charging.md states', async t =
     const model = quoted.replaceAll('`', '')
     const { g, provider } = await start(t, [RESULT / 2])
     const wish = { name: '', credits: BigInt(Number(credits) * 1e9), expiresAt: undefined }
-    const { secret: key } = await g.gateway.keys.create({ ...wish, type: SEARCHES[path].type })
+    const { secret: key } = await g.gateway.keys.changes.create({ ...wish, type: SEARCHES[path].type })
     const text = 'x'.repeat(bytes)
     const [tool] = SEARCHES[path].tools
     const body =

@@ -240,8 +240,9 @@ t.test('the upstream’s usage is charged, and the client sees the same in its o
 })
 
 t.test('a stream whose balance runs out ends by its length after translation, with the usage so far', async t => {
-  const thin = (await g.gateway.keys.create({ type: 'famA', name: 'thin', credits: 20_000_000n, expiresAt: undefined }))
-    .secret
+  const thin = (
+    await g.gateway.keys.changes.create({ type: 'famA', name: 'thin', credits: 20_000_000n, expiresAt: undefined })
+  ).secret
   let cancelled = false
   upstream.script = async (received, res) => {
     void received.closed.then(() => (cancelled = true))

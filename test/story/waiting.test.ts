@@ -48,7 +48,7 @@ t.test('requests that wait hold nothing of a quota, and others use it meanwhile'
   const [account] = g.gateway.config.upstreams.get('editor')?.accounts ?? []
   const [quota] = account?.quotas ?? []
   if (!account || !quota) throw new Error('no quota')
-  const { used } = await g.gateway.ledger.quotaUsed(account.name, quota, Date.now())
+  const { used } = await g.gateway.ledger.reads.quotaUsed(account.name, quota, Date.now())
   t.ok(used < 20_000_000n, `${used} is held for ten requests`)
   const beside = g.call(CHAT, { key: other, body: EDITOR })
   await until(() => upstream.requests.length === 11)

@@ -34,6 +34,15 @@ const OTHERS_MS = 1500
 /** What a check reads of what the processes share. */
 const FIELDS = 'records store shards layout servers lostAt generation beat commit fallen'.split(' ')
 
+/** What watching a store needs. */
+export interface ContinuityNeeds {
+  readonly scripts: Scripts
+  readonly records: Records
+  readonly restorer: Restorer
+  readonly store: Pick<Store, 'redis' | 'kind' | 'replicated'>
+  readonly environment: Pick<Environment, 'log' | 'newId' | 'now'>
+}
+
 /** Watches one store. */
 export class Continuity {
   readonly #scripts: Scripts
@@ -69,13 +78,8 @@ export class Continuity {
   beforeReopening: () => Promise<void> = () => Promise.resolve()
   onReopened: () => void = () => {}
 
-  constructor(
-    scripts: Scripts,
-    records: Records,
-    restorer: Restorer,
-    store: Pick<Store, 'redis' | 'kind' | 'replicated'>,
-    { log, newId, now }: Pick<Environment, 'log' | 'newId' | 'now'>,
-  ) {
+  constructor({ scripts, records, restorer, store, environment }: ContinuityNeeds) {
+    const { log, newId, now } = environment
     this.#scripts = scripts
     this.#records = records
     this.meta = new StoreMeta(scripts)
@@ -84,8 +88,8 @@ export class Continuity {
     this.#now = now
     this.#newId = newId
     const duty = new Duty(scripts, scripts.keys.shared('restoring'), newId(), RESTORING_MS)
-    this.#recovery = new Recovery(scripts, records, restorer, duty, store.replicated, log)
-    this.#fallback = new Fallback(scripts, records, this.meta, this.#recovery, { log, newId })
+    this.#recovery = new Recovery({ scripts, records, restorer, duty, isReplicated: store.replicated, log })
+    this.#fallback = new Fallback({ scripts, records, meta: this.meta, recovery: this.#recovery, log, newId })
     records.lineage.onFellBack = () => this.doubt()
   }
 

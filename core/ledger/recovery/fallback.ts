@@ -23,6 +23,16 @@ export interface FallenStore {
   readonly nowMs: number
 }
 
+/** What a comparison of a store with its database needs. */
+export interface FallbackNeeds {
+  readonly scripts: Scripts
+  readonly records: Records
+  readonly meta: StoreMeta
+  readonly recovery: Recovery
+  readonly log: Log
+  readonly newId: () => string
+}
+
 /** Compares one store with its database. */
 export class Fallback {
   readonly #scripts: Scripts
@@ -33,13 +43,7 @@ export class Fallback {
   readonly #newId: () => string
   readonly #reports = new OnceInAWhile()
 
-  constructor(
-    scripts: Scripts,
-    records: Records,
-    meta: StoreMeta,
-    recovery: Recovery,
-    { log, newId }: { readonly log: Log; readonly newId: () => string },
-  ) {
+  constructor({ scripts, records, meta, recovery, log, newId }: FallbackNeeds) {
     this.#scripts = scripts
     this.#records = records
     this.#meta = meta

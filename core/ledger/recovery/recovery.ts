@@ -38,6 +38,18 @@ export interface Loss {
   readonly nowMs: number
 }
 
+/** What restoring a store needs. */
+export interface RecoveryNeeds {
+  readonly scripts: Scripts
+  readonly records: Records
+  readonly restorer: Restorer
+  /** The duty of restoring this store. */
+  readonly duty: Duty
+  /** Whether the store has replicas, which may lack more than a server that was restarted. */
+  readonly isReplicated: boolean
+  readonly log: Log
+}
+
 /** Restores one store. */
 export class Recovery {
   readonly #scripts: Scripts
@@ -47,14 +59,13 @@ export class Recovery {
   readonly #slackMs: number
   readonly #log: Log
 
-  /** @param duty of restoring the store */
-  constructor(scripts: Scripts, records: Records, restorer: Restorer, duty: Duty, replicated: boolean, log: Log) {
+  constructor({ scripts, records, restorer, duty, isReplicated, log }: RecoveryNeeds) {
     this.#scripts = scripts
     this.#records = records
     this.#restorer = restorer
     this.#duty = duty
     this.#log = log
-    this.#slackMs = replicated ? SLACK_MS.replicated : SLACK_MS.single
+    this.#slackMs = isReplicated ? SLACK_MS.replicated : SLACK_MS.single
   }
 
   /**
