@@ -7,6 +7,7 @@ import { CommitInDoubt, RecordsError, type Sql } from '../records/database.ts'
 import type { KeyRecord, RecordedKey } from '../records/key-records.ts'
 import { digestOf, newSecret, type Secret } from './secrets.ts'
 import type { Ledger } from '../ledger/ledger.ts'
+import { operation, readFields } from '../ledger/script/names.ts'
 import type { Scripts } from '../ledger/script/scripts.ts'
 import { causeOf, orUnavailable } from '../records/unavailable.ts'
 
@@ -273,7 +274,9 @@ export class KeyChanges {
         before = await orUnavailable(records.keys.get(id))
         if (!before) throw new RangeError(`there is no key ${id}`)
         if (before.status === 'deleted' && !recorded) throw new RangeError(`the key ${id} is deleted`)
-        const [version, status] = await orUnavailable(scripts.redis.hmget(scripts.keys.of(id).account, 've', 'st'))
+        const { version, status } = await orUnavailable(
+          readFields(scripts.redis, scripts.keys.of(id).account, ['version', 'status']),
+        )
         // The store is the first to know that a key is disabled.
         const disabled = before.status === 'active' && status === 'disabled' && Number(version) >= before.version
         const current = disabled ? { ...before, status: 'disabled' as const } : before
@@ -320,6 +323,7 @@ function isSame(one: KeyRecord, other: KeyRecord): boolean {
  */
 export async function disableInStore(scripts: Scripts, id: string): Promise<boolean> {
   await scripts.write('SADD', scripts.keys.shared('disabled'), id)
-  const [kind] = await scripts.run({ name: 'disable', account: id, keys: [scripts.keys.of(id).account], args: [] })
+  const { account } = scripts.keys.of(id)
+  const [kind] = await scripts.run(operation('disable', id, { account }, {}))
   return kind !== 'unknown'
 }

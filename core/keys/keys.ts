@@ -6,6 +6,8 @@ import type { KeyRecord } from '../records/key-records.ts'
 import { KeyChanges } from './changes.ts'
 import { digestOf } from './secrets.ts'
 import type { Ledger } from '../ledger/ledger.ts'
+import { balanceFrom } from '../ledger/reads.ts'
+import { readFields } from '../ledger/script/names.ts'
 import { CLOSED_STORE } from '../ledger/recovery/refusals.ts'
 import { orUnavailable, unavailable } from '../records/unavailable.ts'
 import { lru } from '../lib/lru.ts'
@@ -23,7 +25,19 @@ export interface Key extends Pick<KeyRecord, 'id' | 'type' | 'status' | 'expires
 }
 
 /** The fields of a key in the store. */
-const FIELDS = ['ty', 'st', 'ex', 've', 'sec', 'la', 'ro', 'cr', 'bal', 'gra', 'rsv'] as const
+const KEY_FIELDS = [
+  'type',
+  'status',
+  'expiresAt',
+  'version',
+  'digest',
+  'label',
+  'rotation',
+  'createdAt',
+  'balance',
+  'granted',
+  'held',
+] as const
 
 /** How long an unknown secret is remembered, in milliseconds, and how many. */
 const ABSENT_MS = 5000
@@ -161,11 +175,11 @@ export class Keys {
     const { scripts } = this.#ledger
     const id = await orUnavailable(scripts.redis.get(scripts.keys.pointer(digest)))
     if (id === null) return undefined
-    const values = await orUnavailable(scripts.redis.hmget(scripts.keys.of(id).account, ...FIELDS))
+    const fields = await orUnavailable(readFields(scripts.redis, scripts.keys.of(id).account, KEY_FIELDS))
     // A rotated secret may keep its pointer for a moment.
-    const current = values[FIELDS.indexOf('sec')] ?? ''
+    const current = fields.digest ?? ''
     const same = current.length === digest.length && timingSafeEqual(Buffer.from(current), Buffer.from(digest))
-    return same ? keyOf(id, values) : undefined
+    return same ? keyFrom(id, fields) : undefined
   }
 }
 
@@ -176,22 +190,24 @@ interface Reading {
   next: Promise<Key | undefined> | undefined
 }
 
-function keyOf(id: string, values: readonly (string | null)[]): Key | undefined {
-  const of = (field: (typeof FIELDS)[number]): string => values[FIELDS.indexOf(field)] ?? ''
-  if (of('ty') === '') return undefined
-  const [balance, granted] = [BigInt(of('bal') || 0), BigInt(of('gra') || 0)]
+type KeyFields = Readonly<Record<(typeof KEY_FIELDS)[number], string | null>>
+
+function keyFrom(id: string, fields: KeyFields): Key | undefined {
+  const { type, status, expiresAt, version, label, rotation, createdAt } = fields
+  if (!type) return undefined
+  const { balance, granted, settled } = balanceFrom(fields)
   return {
     id,
-    type: of('ty'),
-    status: of('st') === 'active' ? 'active' : 'disabled',
-    expiresAt: of('ex') === '' ? undefined : Number(of('ex')),
-    version: of('ve'),
-    rotation: of('ro'),
-    label: of('la'),
+    type,
+    status: status === 'active' ? 'active' : 'disabled',
+    expiresAt: expiresAt ? Number(expiresAt) : undefined,
+    version: version ?? '',
+    rotation: rotation ?? '',
+    label: label ?? '',
     // A key without it is older than the field.
-    createdAt: Number(of('cr')),
+    createdAt: Number(createdAt ?? 0),
     balance,
     granted,
-    settled: granted - balance - BigInt(of('rsv') || 0),
+    settled,
   }
 }

@@ -10,6 +10,7 @@ import type { Records } from '../records/records.ts'
 import { bucketAt } from './script/buckets.ts'
 import type { Reads } from './reads.ts'
 import type { Restorer } from './recovery/restore.ts'
+import { operation } from './script/names.ts'
 import type { Scripts } from './script/scripts.ts'
 import { causeOf, orUnavailable } from '../records/unavailable.ts'
 
@@ -137,13 +138,10 @@ export class Accounts {
       reason,
     }
     const { keys } = this.#scripts
-    const own = keys.of(account)
-    const [kind] = await this.#scripts.run({
-      name: 'credit',
-      account,
-      keys: [own.account, own.stream, keys.outcomes(account, bucketAt(timeOfId(id)))],
-      args: [id, account, String(entry.charge), notesText(notes)],
-    })
+    const { account: own, stream } = keys.of(account)
+    const names = { account: own, stream, outcomes: keys.outcomes(account, bucketAt(timeOfId(id))) }
+    const args = { id, name: account, amount: entry.charge, notes: notesText(notes) }
+    const [kind] = await this.#scripts.run(operation('credit', account, names, args))
     if (kind === 'unknown') throw new RangeError(`the store has no key ${account}`)
     return kind === 'ok' ? entry.charge : 0n
   }

@@ -9,6 +9,8 @@ import { chargeParts, recomputed } from './entries.ts'
 import { type Opinion, Opinions } from './opinions.ts'
 import type { Ledger } from './ledger.ts'
 import { orUnavailable } from '../records/unavailable.ts'
+import { balanceFrom } from './reads.ts'
+import { readFields } from './script/names.ts'
 import { type StreamEntry, unrecorded } from './script/stream.ts'
 
 /** What is wrong with one account. */
@@ -180,17 +182,15 @@ class AccountAudit {
 
   async #stored(): Promise<StoredAccount | undefined> {
     const { redis, keys } = this.#ledger.scripts
-    const [granted, balance, held, ordinal, grants, count, version] = await orUnavailable(
-      redis.hmget(keys.of(this.#account).account, 'gra', 'bal', 'rsv', 'sq', 'gn', 'n', 've'),
-    )
-    if (granted === null || granted === undefined) return undefined
-    const sums = { granted: BigInt(granted), balance: BigInt(balance ?? 0), held: BigInt(held ?? 0) }
+    const names = ['granted', 'balance', 'held', 'ordinal', 'grants', 'holds', 'version'] as const
+    const found = await orUnavailable(readFields(redis, keys.of(this.#account).account, names))
+    if (found.granted === null) return undefined
+    const { ordinal, grants, holds, version } = found
     return {
-      ...sums,
-      settled: sums.granted - sums.balance - sums.held,
+      ...balanceFrom(found),
       ordinal: Number(ordinal),
       grants: Number(grants),
-      count: Number(count),
+      count: Number(holds),
       version: Number(version),
     }
   }

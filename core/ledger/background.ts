@@ -14,6 +14,7 @@ import { Duty } from './recovery/duty.ts'
 import { reapOperation } from './operations.ts'
 import { recount } from './recovery/recount.ts'
 import type { Restorer } from './recovery/restore.ts'
+import { readFields } from './script/names.ts'
 import type { Scripts } from './script/scripts.ts'
 import { causeOf, orUnavailable } from '../records/unavailable.ts'
 import { rewriteFiles } from './recovery/servers.ts'
@@ -218,7 +219,7 @@ export class Background {
   /** Records that a key is disabled in the store. @returns its record before that, if there is one */
   async recordDisabled(id: string): Promise<RecordedKey | undefined> {
     const { redis, keys } = this.#scripts
-    const [status, version] = await orUnavailable(redis.hmget(keys.of(id).account, 'st', 've'))
+    const { status, version } = await orUnavailable(readFields(redis, keys.of(id).account, ['status', 'version']))
     const key = await orUnavailable(this.#records.keys.get(id))
     if (key?.status === 'active' && status === 'disabled') {
       // If the record has changed meanwhile, the rest of it has yet to be written to the store.

@@ -1,5 +1,6 @@
 /** Claimed names: an idempotency key that one process at a time may use, whichever process a retry reaches. */
 import { randomUUID } from 'node:crypto'
+import { operation } from './script/names.ts'
 import type { Scripts } from './script/scripts.ts'
 
 /** A name that this process has claimed. */
@@ -61,12 +62,12 @@ export class Claims {
   }
 
   #claim({ account, name, value }: Claim, ms: number): Promise<readonly string[]> {
-    const keys = [this.#scripts.keys.claim(account, name)]
-    return this.#scripts.run({ name: 'claim', account, keys, args: [value, String(ms)] })
+    const keys = { claim: this.#scripts.keys.claim(account, name) }
+    return this.#scripts.run(operation('claim', account, keys, { value, ms }))
   }
 
   async #release({ account, name, value }: Claim): Promise<void> {
-    const keys = [this.#scripts.keys.claim(account, name)]
-    await this.#scripts.run({ name: 'release', account, keys, args: [value] })
+    const keys = { claim: this.#scripts.keys.claim(account, name) }
+    await this.#scripts.run(operation('release', account, keys, { value }))
   }
 }

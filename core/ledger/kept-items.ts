@@ -3,6 +3,7 @@
  * the store for an hour, encrypted under a key that only the customer's secret gives.
  */
 import { createCipheriv, createDecipheriv, hkdfSync, randomBytes } from 'node:crypto'
+import { operation } from './script/names.ts'
 import type { Scripts } from './script/scripts.ts'
 import { orUnavailable } from '../records/unavailable.ts'
 
@@ -47,8 +48,8 @@ export class KeptItems {
       // As text, what is encrypted is longer by a third.
       if (Buffer.byteLength(text) * BASE64_FACTOR > ACCOUNT_BYTES) return []
       const value = `${until} ${sealed(text, `${until} ${id}`, key)}`
-      const args = [account, id, value, String(KEPT_MS), String(ACCOUNT_BYTES), String(SHARD_BYTES)]
-      return [this.#scripts.run({ name: 'keep', account, keys: keys.kept(account), args })]
+      const args = { name: account, id, value, ms: KEPT_MS, accountMax: ACCOUNT_BYTES, shardMax: SHARD_BYTES }
+      return [this.#scripts.run(operation('keep', account, keys.kept(account), args))]
     })
     const written = Promise.allSettled([this.#writing.get(account), ...writes])
     this.#writing.set(account, written)
@@ -61,7 +62,7 @@ export class KeptItems {
   async read({ account, secret }: ItemOwner, ids: readonly string[]): Promise<ReadonlyMap<string, string>> {
     await this.#writing.get(account)
     const { keys, redis } = this.#scripts
-    const [items] = keys.kept(account)
+    const { items } = keys.kept(account)
     const found = await orUnavailable(redis.hmget(items, ...ids))
     const key = keyOf({ account, secret })
     return new Map(

@@ -26,6 +26,7 @@ import { Renewals } from './renewals.ts'
 import { restoreHolds } from './restored-holds.ts'
 import { CLOSED_STORE } from './recovery/refusals.ts'
 import { Restorer } from './recovery/restore.ts'
+import { operation } from './script/names.ts'
 import { Scripts } from './script/scripts.ts'
 import { orUnavailable, unavailable } from '../records/unavailable.ts'
 import { type Settlement, settlementOf } from './settlement.ts'
@@ -242,13 +243,9 @@ export class Ledger {
   async abandon(hold: Hold, most: number, whole: boolean): Promise<void> {
     const { account, id } = hold
     this.#abandoned.set(nameOf(hold), hold)
-    const own = this.scripts.keys.of(account)
-    const [kind, first] = await this.scripts.run({
-      name: 'abandon',
-      account,
-      keys: [own.account, this.scripts.keys.hold(account, id), own.places],
-      args: [id, String(most), whole ? '1' : ''],
-    })
+    const { account: own, slots } = this.scripts.keys.of(account)
+    const names = { account: own, hold: this.scripts.keys.hold(account, id), slots }
+    const [kind, first] = await this.scripts.run(operation('abandon', account, names, { id, most, whole }))
     // A reply without an abandoned place still counts towards the concurrency.
     if (kind === 'ok') hold.abandoned = true
     else if (kind === 'full' && !whole) hold.request.end?.('crowded')
@@ -261,8 +258,8 @@ export class Ledger {
     const { account, id } = hold
     hold.abandoned = false
     this.#abandoned.delete(nameOf(hold))
-    const own = this.scripts.keys.of(account)
-    await this.scripts.run({ name: 'rejoin', account, keys: [own.account, own.places], args: [id] })
+    const { account: own, slots } = this.scripts.keys.of(account)
+    await this.scripts.run(operation('rejoin', account, { account: own, slots }, { id }))
   }
 
   /** Ends a hold with its charge. Returns at once. While the store is unavailable, the settlement waits on disk. */

@@ -3,7 +3,7 @@ import { type HistoryEntry, reapedCharge } from '../records/entry.ts'
 import { notesText } from '../records/notes.ts'
 import type { Hold, HoldRequest } from './hold.ts'
 import { partMs, ROLLING_PARTS, windowAt } from './quota-windows.ts'
-import type { Operation } from './script/scripts.ts'
+import { type Operation, operation } from './script/names.ts'
 import type { Settlement } from './settlement.ts'
 import { leaseOf, type StoreKeys } from './script/store-keys.ts'
 
@@ -29,25 +29,22 @@ export function holdOperation(
   { leaseMs, now }: { leaseMs: number; now: number },
   keys: StoreKeys,
 ): Operation {
-  const { account, id, amount, least, version, quota, sharer = '', concurrency = 0, half, notes } = request
-  const own = keys.of(account)
-  const names = [own.account, keys.hold(account, id), own.leases]
-  const wanted = [leaseOf(request, bucket), String(amount), String(least), String(leaseMs)]
-  if (quota) {
-    const { window } = quota
-    const ends = [...wanted, String(quota.amount)]
-    const last = [sharer, bucket, notesText(notes)]
-    names.push(own.places)
-    if ('rollingMs' in window) {
-      const args = [...ends, String(partMs(window.rollingMs)), String(ROLLING_PARTS), ...last]
-      return { name: 'rolling', account, keys: names, args }
-    }
-    const { from, until } = windowAt(window, now)
-    return { name: 'quota', account, keys: names, args: [...ends, String(from), String(until), ...last] }
+  const { account, id, amount, least, version, quota, sharer = '', concurrency = 0, half = false } = request
+  const { account: own, leases, shares } = keys.of(account)
+  const names = { account: own, hold: keys.hold(account, id), leases }
+  const wanted = { lease: leaseOf(request, bucket), amount, least, leaseMs, bucket, notes: notesText(request.notes) }
+  if (!quota) {
+    const waitedMs = Math.floor(request.waitedMs ?? 0)
+    return operation('hold', account, names, { ...wanted, version, slots: concurrency, half, waitedMs })
   }
-  const limits = [version, String(concurrency), half ? '1' : '']
-  const args = [...wanted, ...limits, bucket, notesText(notes), String(Math.floor(request.waitedMs ?? 0))]
-  return { name: 'hold', account, keys: names, args }
+  const ofQuota = { ...wanted, quota: quota.amount, sharer }
+  const { window } = quota
+  if ('rollingMs' in window) {
+    const parts = { partMs: partMs(window.rollingMs), parts: ROLLING_PARTS }
+    return operation('rolling', account, { ...names, shares }, { ...ofQuota, ...parts })
+  }
+  const { from, until } = windowAt(window, now)
+  return operation('quota', account, { ...names, shares }, { ...ofQuota, from, ends: until })
 }
 
 /** Returns the operation that extends a hold to an amount. */
@@ -57,45 +54,37 @@ export function extendOperation(
   keys: StoreKeys,
 ): Operation {
   const { account, id, bucket, request } = hold
-  const floor = request.floor()
-  const own = keys.of(account)
-  return {
-    name: 'extend',
-    account,
-    keys: [own.account, keys.hold(account, id), own.leases, keys.outcomes(account, bucket), own.places],
-    args: [
-      leaseOf(hold, bucket),
-      id,
-      String(amount),
-      String(leaseMs),
-      request.rotation ?? '',
-      String(floor.charge),
-      bucket,
-      notesText({ ...request.notes, ...floor.notes }),
-      verdict,
-    ],
-  }
+  const { charge, notes } = request.floor()
+  const { account: own, leases, slots } = keys.of(account)
+  const names = { account: own, hold: keys.hold(account, id), leases, outcomes: keys.outcomes(account, bucket), slots }
+  return operation('extend', account, names, {
+    lease: leaseOf(hold, bucket),
+    id,
+    amount,
+    leaseMs,
+    rotation: request.rotation ?? '',
+    floor: charge,
+    bucket,
+    notes: notesText({ ...request.notes, ...notes }),
+    verdict,
+  })
 }
 
 /** Returns the operation that renews the lease of a hold. */
 export function renewOperation(hold: Hold, leaseMs: number, keys: StoreKeys): Operation {
   const { account, id, bucket, request, abandoned } = hold
-  const floor = request.floor()
-  const own = keys.of(account)
-  return {
-    name: 'renew',
-    account,
-    keys: [own.account, keys.hold(account, id), own.leases, own.places],
-    args: [
-      leaseOf(hold, bucket),
-      id,
-      String(floor.charge),
-      String(leaseMs),
-      request.rotation ?? '',
-      abandoned ? '1' : '',
-      notesText({ ...request.notes, ...floor.notes }),
-    ],
-  }
+  const { charge, notes } = request.floor()
+  const { account: own, leases, slots } = keys.of(account)
+  const names = { account: own, hold: keys.hold(account, id), leases, slots }
+  return operation('renew', account, names, {
+    lease: leaseOf(hold, bucket),
+    id,
+    floor: charge,
+    leaseMs,
+    rotation: request.rotation ?? '',
+    abandoned,
+    notes: notesText({ ...request.notes, ...notes }),
+  })
 }
 
 /** Returns the operation that settles. */
@@ -105,45 +94,38 @@ export function settleOperation(
   keys: StoreKeys,
   { retriesMs, waivers, freeEntries }: SettlementLimits,
 ): Operation {
-  const { account, id, bucket, charge, kind, notes, attempt } = settlement
-  const own = keys.of(account)
-  return {
-    name: 'settle',
-    account,
-    keys: [
-      own.account,
-      keys.hold(account, id),
-      own.leases,
-      own.stream,
-      keys.outcomes(account, bucket),
-      own.places,
-      // Without a role it is not used, and any key of the shard will do.
-      attempt ? keys.attempts(account, attempt.request) : own.account,
-    ],
-    args: [
-      leaseOf(settlement, bucket),
-      id,
-      account,
-      charge,
-      kind,
-      notes,
-      verdict,
-      attempt?.part ?? '',
-      String(retriesMs),
-      String(waivers),
-      String(freeEntries),
-    ],
+  const { account, id, bucket, charge, kind, notes, attempt: resend } = settlement
+  const { account: own, leases, stream, slots } = keys.of(account)
+  const names = {
+    account: own,
+    hold: keys.hold(account, id),
+    leases,
+    stream,
+    outcomes: keys.outcomes(account, bucket),
+    slots,
+    // Without a part it is not used, and any key of the shard will do.
+    resends: resend ? keys.resends(account, resend.request) : own,
   }
+  return operation('settle', account, names, {
+    lease: leaseOf(settlement, bucket),
+    id,
+    name: account,
+    charge,
+    kind,
+    notes,
+    verdict,
+    part: resend?.part ?? '',
+    partMs: retriesMs,
+    waiversMax: waivers,
+    freeEntriesMax: freeEntries,
+  })
 }
 
 /** Returns the operation that ends a hold whose lease is over. @param lease its name in the set of leases */
 export function reapOperation(lease: string, keys: StoreKeys): Operation {
   const [account = '', id = '', bucket = ''] = lease.split(' ')
-  const own = keys.of(account)
-  return {
-    name: 'reap',
-    account,
-    keys: [own.account, keys.hold(account, id), own.leases, own.stream, keys.outcomes(account, bucket), own.places],
-    args: [lease, id, account],
-  }
+  const { account: own, leases, stream, slots } = keys.of(account)
+  const outcomes = keys.outcomes(account, bucket)
+  const names = { account: own, hold: keys.hold(account, id), leases, stream, outcomes, slots }
+  return operation('reap', account, names, { lease, id, name: account })
 }

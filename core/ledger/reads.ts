@@ -6,6 +6,7 @@ import { type Balance, type Count, counted, countedDay, type HistoryEntry, type 
 import type { HistoryRange } from '../records/history.ts'
 import type { Records } from '../records/records.ts'
 import type { RequestSum } from '../records/request-sums.ts'
+import { type FieldName, FIELDS, readFields } from './script/names.ts'
 import type { Scripts } from './script/scripts.ts'
 import { orUnavailable } from '../records/unavailable.ts'
 import { type StreamEntry, unrecorded } from './script/stream.ts'
@@ -46,12 +47,10 @@ export class Reads {
 
   /** Returns an account's sums. Undefined if the store does not know it. @throws GatewayError unavailable */
   async knownBalance(account: string): Promise<Balance | undefined> {
-    const [version, granted, balance, held] = await this.lookUp(redis =>
-      redis.hmget(this.#scripts.keys.of(account).account, 've', 'gra', 'bal', 'rsv'),
+    const found = await this.lookUp(redis =>
+      readFields(redis, this.#scripts.keys.of(account).account, ['version', 'granted', 'balance', 'held']),
     )
-    if (typeof version !== 'string') return undefined
-    const sums = { granted: BigInt(granted ?? 0), balance: BigInt(balance ?? 0), held: BigInt(held ?? 0) }
-    return { ...sums, settled: sums.granted - sums.balance - sums.held }
+    return found.version === null ? undefined : balanceFrom(found)
   }
 
   /** Returns how much of a quota an upstream account has used, and when that begins to change. */
@@ -59,12 +58,12 @@ export class Reads {
     const fields = await this.lookUp(redis =>
       redis.hgetall(this.#scripts.keys.of(quotaAccount(account, quota)).account),
     )
-    const held = BigInt(fields['rsv'] ?? 0)
-    const spent = BigInt(fields['gra'] ?? 0) - BigInt(fields['bal'] ?? 0) - held
+    const of = (name: FieldName): string | undefined => fields[FIELDS[name]]
+    const { held, settled: spent } = balanceFrom({ granted: of('granted'), balance: of('balance'), held: of('held') })
     const { window } = quota
     if (!('rollingMs' in window)) {
       const { from, until } = windowAt(window, now)
-      return { used: held + (fields['win'] === String(from) ? spent : 0n), resetsAt: until }
+      return { used: held + (of('windowFrom') === String(from) ? spent : 0n), resetsAt: until }
     }
     const length = partMs(window.rollingMs)
     const first = Math.floor(now / length) - ROLLING_PARTS + 1
@@ -78,7 +77,7 @@ export class Reads {
 
   /** Returns a key's share of a quota that is shared fairly, and how much of it is used. @throws GatewayError unavailable */
   async quotaShare(account: string, quota: Quota, key: string, now: number): Promise<{ limit: bigint; used: bigint }> {
-    const { places: shares } = this.#scripts.keys.of(quotaAccount(account, quota))
+    const { shares } = this.#scripts.keys.of(quotaAccount(account, quota))
     return shareOf(quota, await this.lookUp(redis => redis.hgetall(shares)), key, now)
   }
 
@@ -121,7 +120,9 @@ export class Reads {
   /** Returns an account's counters. @throws GatewayError unavailable */
   async summary(account: string, nowMs: number, tries = 1): Promise<Summary & { readonly unlisted: number }> {
     const fresh = await this.#unrecorded(account)
-    const [unlisted] = await this.lookUp(redis => redis.hmget(this.#scripts.keys.of(account).account, 'fu'))
+    const { unlisted } = await this.lookUp(redis =>
+      readFields(redis, this.#scripts.keys.of(account).account, ['unlisted']),
+    )
     const { requests } = this.#records.recorder
     await requests.idle()
     const { batches } = requests
@@ -159,6 +160,15 @@ export class Reads {
       else this.#looking--
     }
   }
+}
+
+/** What the store has of the sums of an account. */
+type StoredSums = Readonly<Record<'granted' | 'balance' | 'held', string | null | undefined>>
+
+/** Returns the sums of an account from its fields. What was settled is granted - balance - held. */
+export function balanceFrom(fields: StoredSums): Balance {
+  const [granted, balance, held] = [BigInt(fields.granted ?? 0), BigInt(fields.balance ?? 0), BigInt(fields.held ?? 0)]
+  return { granted, balance, held, settled: granted - balance - held }
 }
 
 /** Adds an entry that is not recorded yet to a summary. */

@@ -1,5 +1,5 @@
 /** The states of an exploration: what gateways know and what is on its way, beside the contents of store and records. */
-import type { Operation } from '../../core/ledger/script/scripts.ts'
+import type { Operation } from '../../core/ledger/script/names.ts'
 
 /** What becomes of a message. */
 export type Fate = 'arrives' | 'is lost' | 'is late' | 'is not answered'

@@ -11,7 +11,8 @@ import { OF_SUMS } from '../../core/ledger/script/buckets.ts'
 import { Keys } from '../../core/keys/keys.ts'
 import type { Ledger } from '../../core/ledger/ledger.ts'
 import { leaseOf } from '../../core/ledger/script/store-keys.ts'
-import { type Operation, Scripts } from '../../core/ledger/script/scripts.ts'
+import { Scripts } from '../../core/ledger/script/scripts.ts'
+import type { Operation } from '../../core/ledger/script/names.ts'
 import { readStream, type StreamEntry } from '../../core/ledger/script/stream.ts'
 import { timedId } from '../../core/lib/ids.ts'
 import { isFinal, lastEnd } from '../../core/records/entry.ts'
@@ -170,7 +171,7 @@ export class World {
     const holds = this.ids.map(id => keys.hold(this.account, id))
     // Sums of lost entries have a bucket of their own.
     const outcomes = [this.bucket, OF_SUMS].map(bucket => keys.outcomes(this.account, bucket))
-    return [own.account, own.leases, own.stream, own.places, ...outcomes, ...holds]
+    return [own.account, own.leases, own.stream, own.slots, ...outcomes, ...holds]
   }
 
   view(store: number): StoreView {

@@ -1,6 +1,6 @@
 /** What every sum of an account must be, by the operations that a store has executed. */
 import type { HoldName } from '../../core/ledger/hold.ts'
-import type { Operation } from '../../core/ledger/script/scripts.ts'
+import type { Operation } from '../../core/ledger/script/names.ts'
 
 /** The sums of an account that do not follow from others. */
 export interface Sums {

@@ -14,7 +14,8 @@ import {
   settleOperation,
 } from '../../core/ledger/operations.ts'
 import { partMs, quotaAccount, ROLLING_PARTS, windowAt } from '../../core/ledger/quota-windows.ts'
-import type { Operation, Scripts } from '../../core/ledger/script/scripts.ts'
+import type { Scripts } from '../../core/ledger/script/scripts.ts'
+import type { Operation } from '../../core/ledger/script/names.ts'
 import { settlementOf } from '../../core/ledger/settlement.ts'
 import { timedId } from '../../core/lib/ids.ts'
 import { QuotaModel } from './quota-model.ts'
@@ -237,7 +238,7 @@ export class QuotaSimulation {
     this.#model.pass(parts)
     if (!isRolling) return
     const { redis, keys } = this.#scripts
-    const { account, places: shares } = keys.of(this.#account)
+    const { account, shares: shares } = keys.of(this.#account)
     for (const [name, value] of Object.entries(await redis.hgetall(account))) {
       const part = /^s(\d+)$/.exec(name)?.[1]
       if (name === 'lo') await redis.hset(account, 'lo', Number(value) - parts)

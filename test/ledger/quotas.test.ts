@@ -140,7 +140,7 @@ t.test('what was used in a rolling window comes back when it is over', async t =
         ledger.scripts.keys.of(account).account,
         ledger.scripts.keys.hold(account, lease.split(' ')[1] ?? ''),
         ledger.scripts.keys.of(account).leases,
-        ledger.scripts.keys.of(account).places,
+        ledger.scripts.keys.of(account).shares,
       ],
       args: [lease, lease.split(' ')[1] ?? '', '3', '60000', '', '', '[1]'],
     })
@@ -154,7 +154,7 @@ t.test('what was used in a rolling window comes back when it is over', async t =
 /** Moves the beginning of the shares of keys, as if they had asked earlier. */
 async function shiftShares(ledger: Ledger, quota: Quota, ms: number): Promise<void> {
   const { redis, keys } = ledger.scripts
-  const { places: shares } = keys.of(quotaAccount('u/1', quota))
+  const { shares: shares } = keys.of(quotaAccount('u/1', quota))
   for (const [key, text] of Object.entries(await redis.hgetall(shares)))
     await redis.hset(
       shares,

@@ -70,7 +70,7 @@ t.test('what a torn file does to an account is corrected from its holds', async 
         await redis.hincrby(own.account, 'rsv', 7)
         await redis.hincrby(own.account, 'n', 1)
         await redis.hincrby(own.account, 'ab', 1)
-        await redis.zadd(own.places, '1', 'lost')
+        await redis.zadd(own.slots, '1', 'lost')
       },
       [String(NANO - 100n), '100', '1', '0'],
     ],
@@ -134,7 +134,7 @@ t.test('the holds of a quota, and of the shares in it, are corrected too', async
   const answer = await ledger.hold({ ...ask, quota: quota as never })
   t.equal(answer.kind, 'held')
   const own = keys.of(name)
-  const share = async (): Promise<string | undefined> => (await redis.hget(own.places, 'k'))?.split(' ')[3]
+  const share = async (): Promise<string | undefined> => (await redis.hget(own.slots, 'k'))?.split(' ')[3]
   await redis.set(keys.hold(name, 'lost'), '7 0 0.0 - k []')
   t.match(await compared(ledger), [{ account: name, reserved: { from: '100', to: '107' }, holds: { from: 1, to: 2 } }])
   t.strictSame(await redis.hmget(own.account, 'bal', 'rsv', 'n'), ['893', '107', '2'])

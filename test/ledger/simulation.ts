@@ -10,7 +10,8 @@ import { auditAccount } from '../../core/ledger/audit.ts'
 import { type AttemptPart, Hold } from '../../core/ledger/hold.ts'
 import type { Ledger } from '../../core/ledger/ledger.ts'
 import { holdOperation, reapOperation, renewOperation } from '../../core/ledger/operations.ts'
-import type { Operation, Scripts } from '../../core/ledger/script/scripts.ts'
+import type { Scripts } from '../../core/ledger/script/scripts.ts'
+import type { Operation } from '../../core/ledger/script/names.ts'
 import { type Settlement, settlementOf } from '../../core/ledger/settlement.ts'
 import { Settler } from '../../core/ledger/settler.ts'
 import { readStream } from '../../core/ledger/script/stream.ts'
@@ -353,10 +354,10 @@ export class Simulation {
     await this.#ledger.scripts.run({
       name: 'abandon',
       account,
-      keys: [own.account, keys.hold(account, id), own.places],
+      keys: [own.account, keys.hold(account, id), own.slots],
       args: [id, '2', this.#random.below(2) === 0 ? '1' : ''],
     })
-    const places = await this.#ledger.scripts.redis.zrange(own.places, '0', '-1')
+    const places = await this.#ledger.scripts.redis.zrange(own.slots, '0', '-1')
     if (places.length > 2) throw new Error(`${places.length} places are taken where there are 2`)
     for (const place of places)
       if (this.#model.held({ account, id: place }) === undefined) throw new Error(`${place} has a place and no hold`)

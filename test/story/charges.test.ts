@@ -95,7 +95,7 @@ async function leavesAfter(g: TestGateway, seen: string, path: string, options: 
 async function alone({ g }: Scene, key: string): Promise<void> {
   const account = await g.id(key)
   const { scripts } = g.gateway.ledger
-  await until(async () => g.gateway.running === 0 || (await scripts.redis.zcard(scripts.keys.of(account).places)) > 0)
+  await until(async () => g.gateway.running === 0 || (await scripts.redis.zcard(scripts.keys.of(account).slots)) > 0)
 }
 
 const nano = async (g: TestGateway, key: string): Promise<bigint> => BigInt((await g.balance(key)).exact.balance)

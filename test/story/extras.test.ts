@@ -655,7 +655,7 @@ t.test('a stream with an advisor or audio is read on when its client leaves, and
     leave.abort()
     const account = await g.id(key)
     const { scripts } = g.gateway.ledger
-    await until(async () => g.gateway.running === 0 || (await scripts.redis.zcard(scripts.keys.of(account).places)) > 0)
+    await until(async () => g.gateway.running === 0 || (await scripts.redis.zcard(scripts.keys.of(account).slots)) > 0)
     finish()
     const [entry] = await g.settled(key)
     t.match(entry, { status: 'client_gone', usage_source: 'upstream', cost_nano: String(cost) }, format)

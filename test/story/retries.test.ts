@@ -48,7 +48,7 @@ async function leaves(
   await call
   await until(
     async () =>
-      (await g.gateway.ledger.scripts.redis.zcard(g.gateway.ledger.scripts.keys.of(await g.id(key)).places)) > 0 ||
+      (await g.gateway.ledger.scripts.redis.zcard(g.gateway.ledger.scripts.keys.of(await g.id(key)).slots)) > 0 ||
       g.gateway.running === 0,
   )
 }
@@ -70,7 +70,7 @@ t.test(
     upstream.script = async (received, res) => {
       await until(
         async () =>
-          (await g.gateway.ledger.scripts.redis.zcard(g.gateway.ledger.scripts.keys.of(await g.id(key)).places)) > 0,
+          (await g.gateway.ledger.scripts.redis.zcard(g.gateway.ledger.scripts.keys.of(await g.id(key)).slots)) > 0,
       )
       await answer(received, res)
     }
@@ -92,7 +92,7 @@ t.test('a retry gets a stream from its start, and the rest as it arrives', async
   await leaves(place, { 'x-stainless-retry-count': '0' }, body)
   const retry = await g.open(CHAT, { key, body, headers: { 'x-stainless-retry-count': '1' } })
   t.equal(
-    await g.gateway.ledger.scripts.redis.zcard(g.gateway.ledger.scripts.keys.of(await g.id(key)).places),
+    await g.gateway.ledger.scripts.redis.zcard(g.gateway.ledger.scripts.keys.of(await g.id(key)).slots),
     0,
     'it is no longer abandoned',
   )

@@ -9,6 +9,7 @@ import { type KeyInStore, type RecoveredKeys, recoverKeys } from '../../records/
 import type { RecordedKey } from '../../records/key-records.ts'
 import type { Records } from '../../records/records.ts'
 import { namesIn } from '../script/scan.ts'
+import { type FieldName, FIELDS } from '../script/names.ts'
 import type { Scripts } from '../script/scripts.ts'
 import { orUnavailable } from '../../records/unavailable.ts'
 import { OF_QUOTAS } from '../script/store-keys.ts'
@@ -140,23 +141,26 @@ function lostOf(
 }
 
 async function readAccount({ redis, keys }: Scripts, id: string): Promise<InStore | undefined> {
-  const fields = await orUnavailable(redis.hgetall(keys.of(id).account))
-  if (fields['ve'] === undefined) return undefined
-  const amount = (name: string): bigint => BigInt(fields[name] ?? 0)
+  const found = await orUnavailable(redis.hgetall(keys.of(id).account))
+  const of = (name: FieldName): string | undefined => found[FIELDS[name]]
+  if (of('version') === undefined) return undefined
+  const amount = (name: FieldName): bigint => BigInt(of(name) ?? 0)
+  const number = (name: FieldName): number => Number(of(name) ?? 0)
+  const [granted, balance] = [amount('granted'), amount('balance')]
   return {
     id,
-    type: fields['ty'] ?? '',
-    status: fields['st'] === 'active' ? 'active' : 'disabled',
-    expiresAt: fields['ex'] ? Number(fields['ex']) : undefined,
-    createdAt: Number(fields['cr'] ?? 0),
-    version: Number(fields['ve']),
-    digest: fields['sec'] ?? '',
-    label: fields['la'] ?? '',
-    rotation: Number(fields['ro'] ?? 0),
-    grants: Number(fields['gn'] ?? 0),
-    granted: amount('gra'),
-    settled: amount('gra') - amount('bal') - amount('rsv'),
-    balance: amount('bal'),
-    ordinal: Number(fields['sq'] ?? 0),
+    type: of('type') ?? '',
+    status: of('status') === 'active' ? 'active' : 'disabled',
+    expiresAt: of('expiresAt') ? number('expiresAt') : undefined,
+    createdAt: number('createdAt'),
+    version: number('version'),
+    digest: of('digest') ?? '',
+    label: of('label') ?? '',
+    rotation: number('rotation'),
+    grants: number('grants'),
+    granted,
+    settled: granted - balance - amount('held'),
+    balance,
+    ordinal: number('ordinal'),
   }
 }

@@ -4,6 +4,7 @@
  */
 import { formatCredits } from '../../money/credits.ts'
 import { sideBySide } from '../../lib/side-by-side.ts'
+import { operation, readFields } from '../script/names.ts'
 import { namesIn } from '../script/scan.ts'
 import { RefusedOperation, type Scripts } from '../script/scripts.ts'
 import { causeOf, orUnavailable } from '../../records/unavailable.ts'
@@ -59,13 +60,10 @@ async function compared(
   holds: ReadonlySet<string>,
   leaseMs: number,
 ): Promise<Correction | undefined> {
-  const own = scripts.keys.of(account)
-  const [kind, from = '', to = '', fromHolds, toHolds] = await scripts.run({
-    name: 'recount',
-    account,
-    keys: [own.account, own.leases, own.places],
-    args: [account, scripts.keys.hold(account, ''), String(leaseMs), [...holds].join(' ')],
-  })
+  const { account: own, leases, slots } = scripts.keys.of(account)
+  const args = { name: account, holdPrefix: scripts.keys.hold(account, ''), leaseMs, seen: [...holds].join(' ') }
+  const recounting = operation('recount', account, { account: own, leases, slots }, args)
+  const [kind, from = '', to = '', fromHolds, toHolds] = await scripts.run(recounting)
   if (kind !== 'corrected') return undefined
   return { account, reserved: { from, to }, holds: { from: Number(fromHolds), to: Number(toHolds) } }
 }
@@ -99,8 +97,8 @@ async function accountsToCompare(
     await Promise.all(
       accounts.filter(isWanted).map(async account => {
         const key = scripts.keys.of(account).account
-        const sums = await orUnavailable(scripts.redis.hmget(key, 'rsv', 'n', 'ab'))
-        if (sums.some(sum => sum !== null && sum !== '0')) idsOf(account)
+        const sums = await orUnavailable(readFields(scripts.redis, key, ['held', 'holds', 'abandoned']))
+        if (Object.values(sums).some(sum => sum !== null && sum !== '0')) idsOf(account)
       }),
     )
   }

@@ -3,6 +3,7 @@
  * it is applied by id and number, so repeating it changes nothing.
  */
 import { OF_SUMS } from '../script/buckets.ts'
+import { operation, readFields } from '../script/names.ts'
 import { leaseOf } from '../script/store-keys.ts'
 import { type HistoryEntry, lastEnd, reapedCharge } from '../../records/entry.ts'
 import type { RecordedKey } from '../../records/key-records.ts'
@@ -42,7 +43,7 @@ export class Restorer {
     const { keys, redis } = this.#scripts
     const { id } = key
     const has = await this.put(key)
-    const [granted, ordinal] = await orUnavailable(redis.hmget(keys.of(id).account, 'gn', 'sq'))
+    const { grants, ordinal } = await orUnavailable(readFields(redis, keys.of(id).account, ['grants', 'ordinal']))
     const known = Number(ordinal ?? 0)
     const { history } = this.#records
     let read: Promise<Before> | undefined
@@ -55,7 +56,7 @@ export class Restorer {
     }
     if (key.endedAt >= rememberedMs) await this.#replayRecent(id, known, rememberedMs, before)
     // Charges come first: no balance may be beyond the exact numbers of the store.
-    if (Number(granted ?? 0) < key.grants) await this.grant(id, Number(granted ?? 0) + 1)
+    if (Number(grants ?? 0) < key.grants) await this.grant(id, Number(grants ?? 0) + 1)
     await this.#scripts.write('SET', keys.pointer(key.digest), id)
     return has
   }
@@ -65,41 +66,19 @@ export class Restorer {
    * @returns whether the store has this record now
    */
   async put(key: RecordedKey): Promise<boolean> {
-    const { id, version, type, status, expiresAt, digest, label, rotation, createdAt } = key
-    const { grants, granted, settled, ordinal } = key
-    const [answer] = await this.#scripts.run({
-      name: 'put',
-      account: id,
-      keys: [this.#scripts.keys.of(id).account],
-      // The store refuses both in the same way.
-      args: [
-        version,
-        type,
-        status === 'deleted' ? 'disabled' : status,
-        expiresAt ?? '',
-        digest,
-        label,
-        rotation,
-        createdAt,
-        grants,
-        granted,
-        settled,
-        ordinal,
-      ].map(String),
-    })
+    // The store refuses deleted keys and disabled ones in the same way.
+    const status = key.status === 'deleted' ? 'disabled' : key.status
+    const { account } = this.#scripts.keys.of(key.id)
+    const args = { ...key, status, expiresAt: key.expiresAt ?? '' }
+    const [answer] = await this.#scripts.run(operation('put', key.id, { account }, args))
     return answer === 'ok'
   }
 
   /** Applies the grants of an account from a number on, in their order. */
   async grant(account: string, from: number): Promise<void> {
-    for (const { n, amount } of await orUnavailable(this.#records.keys.grants(account, from))) {
-      await this.#scripts.run({
-        name: 'grant',
-        account,
-        keys: [this.#scripts.keys.of(account).account],
-        args: [String(n), String(amount)],
-      })
-    }
+    const { account: own } = this.#scripts.keys.of(account)
+    for (const { n: number, amount } of await orUnavailable(this.#records.keys.grants(account, from)))
+      await this.#scripts.run(operation('grant', account, { account: own }, { number, amount }))
   }
 
   /** Replays recent exchanges up to an ordinal. */
@@ -141,21 +120,12 @@ export class Restorer {
   async #replay(account: string, entry: HistoryEntry, before: bigint, recent: boolean): Promise<void> {
     const { keys } = this.#scripts
     const { id, ordinal, charge, kind, bucket } = entry
-    const own = keys.of(account)
-    await this.#scripts.run({
-      name: 'replay',
-      account,
-      keys: [own.account, keys.hold(account, id), own.leases, keys.outcomes(account, bucket), own.places],
-      args: [
-        leaseOf({ account, id }, bucket),
-        id,
-        String(ordinal),
-        String(charge),
-        kind === 'reaped' ? 'R' : 'F',
-        String(before),
-        recent ? '1' : '',
-        String(reapedCharge(entry)),
-      ],
-    })
+    const { account: own, leases, slots } = keys.of(account)
+    const outcomes = keys.outcomes(account, bucket)
+    const names = { account: own, hold: keys.hold(account, id), leases, outcomes, slots }
+    const how = kind === 'reaped' ? 'R' : 'F'
+    const lease = leaseOf({ account, id }, bucket)
+    const args = { lease, id, ordinal, charge, how, before, recent, reapedCharge: reapedCharge(entry) }
+    await this.#scripts.run(operation('replay', account, names, args))
   }
 }

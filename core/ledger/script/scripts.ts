@@ -10,45 +10,16 @@ import { orUnavailable, unavailable } from '../../records/unavailable.ts'
 import { hasSent } from '../../store/connect.ts'
 import { mastersOf } from '../../store/masters.ts'
 import type { Store } from '../../store/store.ts'
+import { type Operation, type OperationName, scriptOf } from './names.ts'
 import { StoreKeys } from './store-keys.ts'
-
-/** The operations of the ledger's script. */
-export type OperationName =
-  | 'hold'
-  | 'quota'
-  | 'rolling'
-  | 'extend'
-  | 'renew'
-  | 'abandon'
-  | 'rejoin'
-  | 'settle'
-  | 'reap'
-  | 'put'
-  | 'disable'
-  | 'grant'
-  | 'credit'
-  | 'replay'
-  | 'recount'
-  | 'claim'
-  | 'release'
-  | 'keep'
-
-/** One operation on the keys of one account. */
-export interface Operation {
-  readonly name: OperationName
-  readonly account: string
-  /** In the order that the operation expects. */
-  readonly keys: readonly string[]
-  readonly args: readonly string[]
-}
 
 interface Queued extends Operation {
   readonly resolve: (answer: readonly string[]) => void
   readonly reject: (error: GatewayError) => void
 }
 
-/** The files that are concatenated into one script, in order. */
-const PARTS_OF_THE_SCRIPT = ['common.lua', 'quotas.lua', 'holds.lua', 'accounts.lua', 'batch.lua'] as const
+/** The files of the script, in their order. */
+const FILES = ['common.lua', 'quotas.lua', 'holds.lua', 'accounts.lua', 'batch.lua'] as const
 
 /** How long settlements and renewals may wait for others, in milliseconds. */
 const LAZY_MS = 2
@@ -91,7 +62,7 @@ export class Scripts {
     this.redis = redis
     this.#scattered = scattered
     this.keys = new StoreKeys(prefix)
-    const source = PARTS_OF_THE_SCRIPT.map(name => readFileSync(new URL(name, import.meta.url), 'utf8')).join('\n')
+    const source = scriptOf(FILES.map(name => readFileSync(new URL(name, import.meta.url), 'utf8')).join('\n'))
     const define = (name: string, lua: string): Run => {
       redis.defineCommand(name, { lua })
       const run = (redis as unknown as Record<string, Run>)[name]?.bind(redis) as Run

@@ -26,8 +26,10 @@ export interface AccountKeys {
   readonly shard: number
   /** The record and the sums. */
   readonly account: string
-  /** The places for replies whose clients left; of a quota that is shared fairly, the shares of keys. */
-  readonly places: string
+  /** The slots of replies whose clients left. */
+  readonly slots: string
+  /** Of a quota that is shared fairly, the shares of keys. It has no slots, so both have the same name. */
+  readonly shares: string
   /** The ends of the leases in the shard. */
   readonly leases: string
   /** The ended exchanges of the shard that are not recorded yet. */
@@ -68,10 +70,12 @@ export class StoreKeys {
     let keys = this.#accounts.get(account)
     if (!keys) {
       const shard = shardOf(account)
+      const slots = this.inShard(shard, `b:${account}`)
       keys = {
         shard,
         account: this.inShard(shard, `a:${account}`),
-        places: this.inShard(shard, `b:${account}`),
+        slots,
+        shares: slots,
         leases: this.leases(shard),
         stream: this.stream(shard),
       }
@@ -90,8 +94,8 @@ export class StoreKeys {
     return this.inShard(this.of(account).shard, `o:${bucket}`)
   }
 
-  /** Returns the key of the attempts at one request. */
-  attempts(account: string, request: string): string {
+  /** Returns the key of the resends of one request. */
+  resends(account: string, request: string): string {
     return this.inShard(this.of(account).shard, `r:${account}:${request}`)
   }
 
@@ -106,10 +110,10 @@ export class StoreKeys {
   }
 
   /** Returns the keys of the items that are kept of an account's replies: the items, their ends, and the sizes in the shard. */
-  kept(account: string): readonly [string, string, string] {
+  kept(account: string): { readonly items: string; readonly ends: string; readonly sizes: string } {
     const { shard } = this.of(account)
     const name = (letter: string): string => this.inShard(shard, `${letter}:${account}`)
-    return [name('i'), name('j'), this.inShard(shard, 'n')]
+    return { items: name('i'), ends: name('j'), sizes: this.inShard(shard, 'n') }
   }
 
   /** Returns the key that leads from the hash of a secret to its account. */

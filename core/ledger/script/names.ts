@@ -1,0 +1,211 @@
+/**
+ * The names of the script: the fields of an account, and the keys and arguments of each operation, in their order. The
+ * Lua files use the names; `scriptOf` replaces them when the script is loaded, so that they cost nothing at run time.
+ * docs/ledger.md explains each of them.
+ */
+import type { Redis } from 'ioredis'
+
+/** The fields of an account in the store, by their names. Fields of quotas stand at the end. */
+export const FIELDS = {
+  balance: 'bal',
+  held: 'rsv',
+  holds: 'n',
+  granted: 'gra',
+  grants: 'gn',
+  ordinal: 'sq',
+  version: 've',
+  type: 'ty',
+  status: 'st',
+  expiresAt: 'ex',
+  digest: 'sec',
+  label: 'la',
+  rotation: 'ro',
+  createdAt: 'cr',
+  abandoned: 'ab',
+  filledUpTo: 'fr',
+  filledHour: 'fh',
+  longestWaitSince: 'wf',
+  longestWaitUntil: 'wu',
+  waiverHour: 'wh',
+  waivers: 'wn',
+  freeMinute: 'fm',
+  freeEntries: 'fn',
+  unlisted: 'fu',
+  windowFrom: 'win',
+  windowMs: 'wl',
+  partMs: 'part',
+  firstPart: 'lo',
+  unusedShares: 'sh',
+} as const
+
+/** The name of a field of an account. */
+export type FieldName = keyof typeof FIELDS
+
+/** Reads fields of an account, by their names. Null for those that it does not have. */
+export async function readFields<const N extends FieldName>(
+  redis: Pick<Redis, 'hmget'>,
+  account: string,
+  names: readonly N[],
+): Promise<Readonly<Record<N, string | null>>> {
+  const values = await redis.hmget(account, ...names.map(name => FIELDS[name]))
+  return Object.fromEntries(names.map((name, at) => [name, values[at] ?? null])) as Record<N, string | null>
+}
+
+/** The keys and the arguments of an operation, in the order in which the script gets them. */
+interface Signature {
+  readonly keys: readonly string[]
+  readonly args: readonly string[]
+}
+
+const HOLD_OF_QUOTA = ['lease', 'amount', 'least', 'leaseMs', 'quota'] as const
+
+/** The operations of the script. */
+export const OPERATIONS = {
+  hold: {
+    keys: ['account', 'hold', 'leases'],
+    args: ['lease', 'amount', 'least', 'leaseMs', 'version', 'slots', 'half', 'bucket', 'notes', 'waitedMs'],
+  },
+  quota: {
+    keys: ['account', 'hold', 'leases', 'shares'],
+    args: [...HOLD_OF_QUOTA, 'from', 'ends', 'sharer', 'bucket', 'notes'],
+  },
+  rolling: {
+    keys: ['account', 'hold', 'leases', 'shares'],
+    args: [...HOLD_OF_QUOTA, 'partMs', 'parts', 'sharer', 'bucket', 'notes'],
+  },
+  extend: {
+    keys: ['account', 'hold', 'leases', 'outcomes', 'slots'],
+    args: ['lease', 'id', 'amount', 'leaseMs', 'rotation', 'floor', 'bucket', 'notes', 'verdict'],
+  },
+  renew: {
+    keys: ['account', 'hold', 'leases', 'slots'],
+    args: ['lease', 'id', 'floor', 'leaseMs', 'rotation', 'abandoned', 'notes'],
+  },
+  abandon: { keys: ['account', 'hold', 'slots'], args: ['id', 'most', 'whole'] },
+  rejoin: { keys: ['account', 'slots'], args: ['id'] },
+  settle: {
+    keys: ['account', 'hold', 'leases', 'stream', 'outcomes', 'slots', 'resends'],
+    args: [
+      'lease',
+      'id',
+      'name',
+      'charge',
+      'kind',
+      'notes',
+      'verdict',
+      'part',
+      'partMs',
+      'waiversMax',
+      'freeEntriesMax',
+    ],
+  },
+  reap: { keys: ['account', 'hold', 'leases', 'stream', 'outcomes', 'slots'], args: ['lease', 'id', 'name'] },
+  put: {
+    keys: ['account'],
+    args: [
+      'version',
+      'type',
+      'status',
+      'expiresAt',
+      'digest',
+      'label',
+      'rotation',
+      'createdAt',
+      'grants',
+      'granted',
+      'settled',
+      'ordinal',
+    ],
+  },
+  disable: { keys: ['account'], args: [] },
+  grant: { keys: ['account'], args: ['number', 'amount'] },
+  credit: { keys: ['account', 'stream', 'outcomes'], args: ['id', 'name', 'amount', 'notes'] },
+  replay: {
+    keys: ['account', 'hold', 'leases', 'outcomes', 'slots'],
+    args: ['lease', 'id', 'ordinal', 'charge', 'how', 'before', 'recent', 'reapedCharge'],
+  },
+  recount: { keys: ['account', 'leases', 'slots'], args: ['name', 'holdPrefix', 'leaseMs', 'seen'] },
+  claim: { keys: ['claim'], args: ['value', 'ms'] },
+  release: { keys: ['claim'], args: ['value'] },
+  keep: { keys: ['items', 'ends', 'sizes'], args: ['name', 'id', 'value', 'ms', 'accountMax', 'shardMax'] },
+} as const satisfies Readonly<Record<string, Signature>>
+
+/** The name of an operation. */
+export type OperationName = keyof typeof OPERATIONS
+
+/** The keys of an operation, by their names. */
+export type KeysOf<N extends OperationName> = Readonly<Record<(typeof OPERATIONS)[N]['keys'][number], string>>
+
+/** The arguments of an operation, by their names. True is written as `1`, and false as nothing. */
+export type ArgsOf<N extends OperationName> = Readonly<
+  Record<(typeof OPERATIONS)[N]['args'][number], string | number | bigint | boolean>
+>
+
+/** One operation on the keys of one account. */
+export interface Operation {
+  readonly name: OperationName
+  readonly account: string
+  /** In the order that the operation expects. */
+  readonly keys: readonly string[]
+  readonly args: readonly string[]
+}
+
+/** Puts the keys and the arguments of an operation in their order. */
+export function operation<N extends OperationName>(
+  name: N,
+  account: string,
+  keys: KeysOf<N>,
+  args: ArgsOf<N>,
+): Operation {
+  const signature: Signature = OPERATIONS[name]
+  const [byKey, byName] = [keys as Readonly<Record<string, string>>, args as Readonly<Record<string, unknown>>]
+  return {
+    name,
+    account,
+    keys: signature.keys.map(key => byKey[key] as string),
+    args: signature.args.map(arg => textOf(byName[arg])),
+  }
+}
+
+function textOf(value: unknown): string {
+  if (typeof value === 'boolean') return value ? '1' : ''
+  return String(value)
+}
+
+/** The first and the last line of an operation in the text of the script. */
+const BEGINNING = /^operations\.(\w+) = function\(key, arg\)$/
+const END = 'end'
+
+/**
+ * Returns the script that the store runs. `field.NAME` becomes the short name of a field, `key.NAME` and `arg.NAME` the
+ * positions of a key and of an argument.
+ * @param text the Lua files, one after the other
+ * @throws Error if the text has a name that the tables do not have
+ */
+export function scriptOf(text: string): string {
+  let current: Signature | undefined
+  const lines = text.split('\n').map(line => {
+    if (line.startsWith('--')) return line
+    const [, begun] = BEGINNING.exec(line) ?? []
+    if (begun !== undefined) {
+      current = OPERATIONS[known(OPERATIONS, begun)]
+      return `operations['${begun}'] = { ${current.keys.length}, ${current.args.length}, function(k, a)`
+    }
+    if (current && line === END) {
+      current = undefined
+      return 'end }'
+    }
+    return line.replaceAll(/\b(field|key|arg)\.(\w+)/g, (_, kind: string, name: string) => {
+      if (kind === 'field') return `'${FIELDS[known(FIELDS, name)]}'`
+      const at = (kind === 'key' ? current?.keys : current?.args)?.indexOf(name) ?? -1
+      if (at < 0) throw new Error(`the script has an unknown name ${kind}.${name}: ${line}`)
+      return kind === 'key' ? `KEYS[k + ${at}]` : `ARGV[a + ${at}]`
+    })
+  })
+  return lines.join('\n')
+}
+
+function known<T extends object>(table: T, name: string): keyof T {
+  if (!Object.hasOwn(table, name)) throw new Error(`the script has an unknown name: ${name}`)
+  return name as keyof T
+}
