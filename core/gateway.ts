@@ -15,7 +15,7 @@ import { configureLog } from './config/secrets.ts'
 import { simulatedNames } from './config/upstreams.ts'
 import { budgetOf } from './client/memory.ts'
 import { Shares } from './lib/shares.ts'
-import type { Host, Status } from './chain/stage.ts'
+import type { BuiltInHost, Status } from './chain/built-in-stage.ts'
 import { findPlugins } from './chain/plugins.ts'
 import { Listeners } from './server/listeners.ts'
 import type { Role } from './store/connect.ts'
@@ -288,13 +288,14 @@ export class Gateway {
   async #build(config: Config, number: number): Promise<Generation> {
     const { plugins } = await findPlugins(config.plugins)
     const book = new RequestBook(config, this.records.recorder.requests, this.#environment)
-    const generation = await Generation.build(number, config, plugins, this.#host(config), book)
+    const generation = await Generation.build({ number, config, plugins, host: this.#host(config), book })
     this.pool.use(config.upstreams.values())
     return generation
   }
 
-  #host(config: Config): Host {
+  #host(config: Config): Omit<BuiltInHost, 'retired'> {
     const { log, now, newId } = this.#environment
+    const { reads } = this.ledger
     return {
       config,
       ledger: this.ledger,
@@ -307,6 +308,8 @@ export class Gateway {
       log,
       now,
       newId,
+      balance: ({ id }) => reads.balance(id),
+      usage: ({ id }) => reads.summary(id, now()),
       status: this.#status(config),
     }
   }

@@ -1,7 +1,7 @@
-import { definePlugin, requestEnd } from 'tollgate/plugin'
+import { defineBuiltIn, requestEnd } from 'tollgate/plugin/metering'
 
 /** Logs one line per finished exchange: who, what, the result and the durations. Never a key or a body. */
-export default definePlugin({
+export default defineBuiltIn({
   name: 'access-log',
   summary: 'Logs one line for each finished exchange.',
   on: 'all',

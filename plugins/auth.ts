@@ -1,14 +1,11 @@
+import { formatCredits, GatewayError, type Key, type KeyType } from 'tollgate/plugin'
 import {
   credentialOf,
-  definePlugin,
-  type Exchange,
-  formatCredits,
-  GatewayError,
-  type Given,
-  type Key,
-  type KeyType,
+  defineBuiltIn,
+  type BuiltInExchange,
+  type BuiltInGiven,
   leastCharge,
-} from 'tollgate/plugin'
+} from 'tollgate/plugin/metering'
 
 declare module 'tollgate/plugin' {
   interface Facts {
@@ -22,7 +19,7 @@ declare module 'tollgate/plugin' {
  * read their balance and history but not buy. A key that cannot buy is refused before the request's body is read. A
  * cached record is trusted if it allows the request, and read again if it does not.
  */
-export default definePlugin({
+export default defineBuiltIn({
   name: 'auth',
   summary: 'Identifies the key in `Authorization: Bearer` or `x-api-key`. Stages below it run only with a valid key.',
   on: 'all',
@@ -39,7 +36,7 @@ export default definePlugin({
     }
 
     /** Returns why a key cannot be used for a request. Undefined if it can. */
-    function fault(x: Exchange, key: Key | undefined): GatewayError | undefined {
+    function fault(x: BuiltInExchange, key: Key | undefined): GatewayError | undefined {
       if (!key) return new GatewayError('invalid_key')
       const type = key.status === 'active' ? config.keyTypes.get(key.type) : undefined
       // The client reads the same as for an unknown key.
@@ -56,7 +53,7 @@ export default definePlugin({
         : undefined
     }
 
-    function admit(x: Exchange, secret: string, key: Key | undefined): Given<'key' | 'secret'> {
+    function admit(x: BuiltInExchange, secret: string, key: Key | undefined): BuiltInGiven<'key' | 'secret'> {
       if (key) x.identify(key)
       const error = fault(x, key)
       if (error) throw error

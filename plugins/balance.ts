@@ -1,7 +1,8 @@
-import { balanceOf, definePlugin, PRIVATE, Reply } from 'tollgate/plugin'
+import { Reply } from 'tollgate/plugin'
+import { balanceOf, defineBuiltIn, PRIVATE } from 'tollgate/plugin/operator'
 
 /** Returns what is left of the calling key's allocation. Expired and exhausted keys may ask as well. */
-export default definePlugin({
+export default defineBuiltIn({
   name: 'balance',
   summary: 'Answers GET /api/v1/keys/lookup/balance.',
   on: 'GET /api/v1/keys/lookup/balance',

@@ -1,10 +1,11 @@
-import { definePlugin, type Exchange, formatCredits, type ReplyEvent, type Rewriter, type With } from 'tollgate/plugin'
+import { formatCredits, type ReplyEvent, type Rewriter } from 'tollgate/plugin'
+import { defineBuiltIn, type BuiltInExchange, type BuiltInWith } from 'tollgate/plugin/metering'
 
 /**
  * Reports what a reply cost: in headers of a JSON reply, in a comment before the last event of a stream, which SSE
  * parsers ignore. The balance considers only the request's own holds, not other running requests.
  */
-export default definePlugin({
+export default defineBuiltIn({
   name: 'billing-trailer',
   summary:
     'Adds cost and balance to each reply: as headers of a JSON reply, as a comment before the last event of a stream.',
@@ -23,7 +24,7 @@ export default definePlugin({
   },
 })
 
-type Known = Exchange & With<'runningHold' | 'body' | 'model' | 'tally'>
+type Known = BuiltInExchange & BuiltInWith<'runningHold' | 'body' | 'model' | 'tally'>
 
 function receipt(x: Known): { cost: string; balance: string } {
   const { charge, balance } = x.runningHold.receipt(x)

@@ -1,7 +1,8 @@
-import { definePlugin, type Exchange, Reply } from 'tollgate/plugin'
+import { Reply } from 'tollgate/plugin'
+import { defineBuiltIn, type BuiltInExchange } from 'tollgate/plugin/metering'
 
 /** Lets pages of other sites call the gateway from a browser. */
-export default definePlugin({
+export default defineBuiltIn({
   name: 'cors',
   summary:
     'Answers the preflight requests of browsers, and adds CORS headers to the replies of all stages, also to errors.',
@@ -31,7 +32,7 @@ export default definePlugin({
   },
   setup({ origins, maxAge }) {
     const all = origins.includes('*')
-    const allowed = (x: Exchange): string | undefined => {
+    const allowed = (x: BuiltInExchange): string | undefined => {
       const { origin } = x.headers
       if (origin === undefined) return undefined
       return all ? '*' : origins.find(each => each === origin)

@@ -1,14 +1,6 @@
-import {
-  type Body,
-  definePlugin,
-  type Exchange,
-  GatewayError,
-  metering,
-  PerMinute,
-  Reply,
-  turn,
-  type With,
-} from 'tollgate/plugin'
+import { GatewayError, PerMinute, Reply } from 'tollgate/plugin'
+import * as metering from 'tollgate/plugin/metering'
+import { type Body, defineBuiltIn, type BuiltInExchange, turn, type BuiltInWith } from 'tollgate/plugin/metering'
 
 /** Values that are visited in one step. */
 const STEPS = 1000
@@ -23,7 +15,7 @@ const NOT_THERE = new Set([403, 404, 405, 501])
  * estimated in steps, so that a large request does not block others. Counting is free, so it is limited per key, and
  * refused for keys that are disabled or expired.
  */
-export default definePlugin({
+export default defineBuiltIn({
   name: 'count-tokens',
   summary:
     'Answers POST /v1/messages/count_tokens and POST /v1/responses/input_tokens, with an estimate if the upstream cannot count. Free of charge.',
@@ -47,7 +39,7 @@ export default definePlugin({
   setup({ mediaTokens, perMinute }, { keys, now }) {
     const asked = new PerMinute(now)
 
-    const answer = async ({ body, format }: With<'body'> & Pick<Exchange, 'format'>): Promise<Reply> =>
+    const answer = async ({ body, format }: BuiltInWith<'body'> & Pick<BuiltInExchange, 'format'>): Promise<Reply> =>
       Reply.json(format.counted?.(await estimate(body, mediaTokens)))
     return {
       async request(x) {

@@ -1,10 +1,11 @@
-import { definePlugin, invalidBody, type KeyType } from 'tollgate/plugin'
+import type { KeyType } from 'tollgate/plugin'
+import { defineBuiltIn, invalidBody } from 'tollgate/plugin/metering'
 
 /**
  * Adds the key type's default model to a request without a model if `fillDefault` is set. Otherwise such a request is
  * refused.
  */
-export default definePlugin({
+export default defineBuiltIn({
   name: 'default-model',
   summary: 'Adds the default model to a request without a model if the key type has `fillDefault`.',
   on: ['inference', 'counting'],

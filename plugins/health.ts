@@ -1,10 +1,11 @@
-import { definePlugin, type KeyType, Reply } from 'tollgate/plugin'
+import { type KeyType, Reply } from 'tollgate/plugin'
+import { defineBuiltIn } from 'tollgate/plugin/metering'
 
 /**
  * Probes without a key: `/health` and a plain `/` report that the process runs; `/health/ready` reports that it accepts
  * requests, and which key types can be served.
  */
-export default definePlugin({
+export default defineBuiltIn({
   name: 'health',
   summary: 'Answers GET /health and GET / (the process runs), and GET /health/ready (it accepts requests).',
   on: ['GET /health', 'GET /health/ready', 'GET /'],

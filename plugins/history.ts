@@ -1,16 +1,15 @@
+import { GatewayError, Reply } from 'tollgate/plugin'
 import {
   csvReply,
-  definePlugin,
-  GatewayError,
+  defineBuiltIn,
   historyPage,
   historyWish,
   pricedEntries,
   PRIVATE,
-  Reply,
   STATEMENT_COLUMNS,
   statementPage,
   statementSums,
-} from 'tollgate/plugin'
+} from 'tollgate/plugin/operator'
 
 /** What may be asked of a statement. */
 const STATEMENT_PARAMETERS: ReadonlySet<string> = new Set(['kind', 'cursor', 'page_size', 'size', 'limit', 'format'])
@@ -44,7 +43,7 @@ const COLUMNS = [
  * `size`. `kind=all` returns the statement: what was added to the balance and taken from it. `format=csv` streams all of
  * it.
  */
-export default definePlugin({
+export default defineBuiltIn({
   name: 'history',
   summary: 'Answers GET /api/v1/key-info/history, by cursor, by page and size, or as CSV.',
   on: 'GET /api/v1/key-info/history',

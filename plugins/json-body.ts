@@ -1,4 +1,4 @@
-import { type Body, BodyReader, definePlugin, type Format, invalidBody } from 'tollgate/plugin'
+import { type Body, BodyReader, defineBuiltIn, type Format, invalidBody } from 'tollgate/plugin/metering'
 
 /** No provider supports more choices per request. */
 const CHOICES_MAX = 128
@@ -9,7 +9,7 @@ const RESERVED_AT_ONCE = 1000
 const SLICED_BYTES = 16_384
 
 /** Reads the request's body and checks what all formats require, before any other stage uses it. */
-export default definePlugin({
+export default defineBuiltIn({
   name: 'json-body',
   summary: 'Reads the JSON body and checks its syntax, its limits, and its required members.',
   on: ['inference', 'counting'],

@@ -1,19 +1,18 @@
+import { type KeyType, Reply } from 'tollgate/plugin'
 import {
   balanceOf,
   credits,
-  definePlugin,
+  defineBuiltIn,
   isoTime,
   keyDays,
-  type KeyType,
   type Quota,
   policyOf,
   PRIVATE,
-  Reply,
   usageOf,
-} from 'tollgate/plugin'
+} from 'tollgate/plugin/operator'
 
 /** Returns the calling key's policy and a summary of its usage. Expired and exhausted keys may ask as well. */
-export default definePlugin({
+export default defineBuiltIn({
   name: 'key-info',
   summary: 'Answers GET /api/v1/key-info, and GET /api/v1/key-info/usage by day and model.',
   on: ['GET /api/v1/key-info', 'GET /api/v1/key-info/usage'],

@@ -1,7 +1,8 @@
-import { definePlugin, GatewayError, PerMinute } from 'tollgate/plugin'
+import { GatewayError, PerMinute } from 'tollgate/plugin'
+import { defineBuiltIn } from 'tollgate/plugin/metering'
 
 /** Limits the look-ups per key, so that no key takes the store's time from others. */
-export default definePlugin({
+export default defineBuiltIn({
   name: 'lookup-limit',
   summary: 'Limits how often a key may look up its balance, policy and history.',
   on: [

@@ -1,4 +1,5 @@
-import { definePlugin, type Format, GatewayError, type KeyType, type Rewriter } from 'tollgate/plugin'
+import { GatewayError, type KeyType, type Rewriter } from 'tollgate/plugin'
+import { defineBuiltIn, type Format } from 'tollgate/plugin/metering'
 
 /** Maximum length of a model name that an error repeats. */
 const SHOWN = 100
@@ -7,7 +8,7 @@ const SHOWN = 100
  * Allows a key only the formats and models of its type. A model is sent under the upstream's name, and the reply names
  * it as the client did, since clients use it for look-ups and prices.
  */
-export default definePlugin({
+export default defineBuiltIn({
   name: 'model-gate',
   summary: "Allows the formats and models of the key's type. Resolves aliases and name suffixes.",
   on: ['inference', 'counting'],

@@ -1,13 +1,5 @@
-import {
-  definePlugin,
-  type Exchange,
-  formatCredits,
-  GatewayError,
-  type KeyType,
-  type ModelEntry,
-  presented,
-  Reply,
-} from 'tollgate/plugin'
+import { formatCredits, GatewayError, type KeyType, type ModelEntry, Reply } from 'tollgate/plugin'
+import { defineBuiltIn, type BuiltInExchange, presented } from 'tollgate/plugin/operator'
 
 /** A model in a shape that the clients of all formats accept. */
 interface ListedModel {
@@ -28,7 +20,7 @@ interface ListedModel {
 const CREATED = 1_767_225_600
 
 /** Lists the models: all of public key types, or those of a valid key. A wrong key is ignored, since the list is public. */
-export default definePlugin({
+export default defineBuiltIn({
   name: 'models',
   summary: 'Answers GET /v1/models and GET /v1/models/{id}. A valid key sees only its own models.',
   on: ['GET /v1/models', 'GET /v1/models/*'],
@@ -50,7 +42,7 @@ export default definePlugin({
       prices,
     )
     const byType = new Map([...config.keyTypes.values()].map(type => [type.name, listed([type], prices)]))
-    const modelsFor = async (x: Exchange): Promise<ReadonlyMap<string, ListedModel>> => {
+    const modelsFor = async (x: BuiltInExchange): Promise<ReadonlyMap<string, ListedModel>> => {
       const secret = presented(x.headers)
       if (secret === undefined) return all
       // The public list does not depend on the store.

@@ -1,24 +1,21 @@
+import { formatCredits, GatewayError, PerMinute, Reply } from 'tollgate/plugin'
+import * as operator from 'tollgate/plugin/operator'
 import {
-  definePlugin,
-  type Exchange,
-  formatCredits,
-  GatewayError,
+  defineBuiltIn,
+  type BuiltInExchange,
   invalidBody,
   isoTime,
-  operator,
-  PerMinute,
   presented,
   PRIVATE,
-  Reply,
   sentence,
   smallJson,
-} from 'tollgate/plugin'
+} from 'tollgate/plugin/operator'
 
 /** Most bytes of a request. */
 const BODY_BYTES = 4096
 
 /** Redeems codes: for credits of the key that is presented, or for a new key. */
-export default definePlugin({
+export default defineBuiltIn({
   name: 'redeem',
   summary: 'Answers POST /api/v1/redeem: a code adds credits to a key, or becomes a new key, once.',
   on: 'POST /api/v1/redeem',
@@ -39,7 +36,7 @@ export default definePlugin({
     const wrong = new PerMinute(now)
 
     /** Returns the key that the credits are for. Expired and exhausted keys may get some. */
-    async function keyOf(x: Exchange) {
+    async function keyOf(x: BuiltInExchange) {
       const secret = presented(x.headers)
       if (secret === undefined) return undefined
       const key = await keys.refind(secret)
@@ -47,7 +44,7 @@ export default definePlugin({
       return key
     }
 
-    async function redeem(x: Exchange): Promise<Reply> {
+    async function redeem(x: BuiltInExchange): Promise<Reply> {
       const key = await keyOf(x)
       const { code } = await bodyOf(x)
       const request = idempotencyKey(x)
@@ -87,14 +84,14 @@ export default definePlugin({
   },
 })
 
-async function bodyOf(x: Exchange): Promise<{ code: string }> {
+async function bodyOf(x: BuiltInExchange): Promise<{ code: string }> {
   const body = smallJson(await x.read(BODY_BYTES))
   const { code } = (body ?? {}) as { code?: unknown }
   if (typeof code !== 'string' || code.trim() === '') throw invalidBody('"code" is missing.', 'code')
   return { code }
 }
 
-function idempotencyKey(x: Exchange): string | undefined {
+function idempotencyKey(x: BuiltInExchange): string | undefined {
   const key = x.headers['idempotency-key']
   if (key === undefined) return undefined
   if (typeof key === 'string' && /^[\x21-\x7e]{16,255}$/.test(key)) return key

@@ -1,23 +1,20 @@
+import { GatewayError, type KeyType, type ModelEntry, NANO } from 'tollgate/plugin'
 import {
   KNOWN_MEMBERS,
   oneOfEach,
   type ConditionName,
   type Conditions,
-  definePlugin,
+  defineBuiltIn,
   dropExtra,
   dropTools,
   dropUnlisted,
-  type Exchange,
+  type BuiltInExchange,
   type Extra,
   type Extras,
   extrasOf,
-  GatewayError,
-  type KeyType,
   DroppedFields,
   mayReadAgain,
-  type ModelEntry,
   modelsNamed,
-  NANO,
   NO_EXTRAS,
   POLICIES,
   type Policy,
@@ -26,10 +23,10 @@ import {
   type ProviderTool,
   renameAdvisors,
   renameModels,
-  type With,
-} from 'tollgate/plugin'
+  type BuiltInWith,
+} from 'tollgate/plugin/metering'
 
-type Known = Exchange & With<'key' | 'body' | 'model'>
+type Known = BuiltInExchange & BuiltInWith<'key' | 'body' | 'model'>
 
 /** What is known while a request's extras are checked. */
 interface Findings {
@@ -49,7 +46,7 @@ interface Findings {
  * Blocks request members that cost money but have no price, or that change where the request goes. The `requestPolicy`
  * of a key type decides; without an entry there, a member is allowed if the model's price covers it.
  */
-export default definePlugin({
+export default defineBuiltIn({
   name: 'request-policy',
   summary: 'Refuses, drops or allows request members that cost money, keep state, or change the model or the address.',
   on: ['inference', 'counting'],
@@ -57,7 +54,7 @@ export default definePlugin({
   gives: ['extras'],
   setup(_options, { config, meter }) {
     /** Members dropped from a request, for a header of its reply. */
-    const dropped = new WeakMap<Exchange, readonly string[]>()
+    const dropped = new WeakMap<BuiltInExchange, readonly string[]>()
     const passes = new WeakMap<ModelEntry, ReadonlySet<string>>()
 
     /** Returns the members that all upstreams of a model get although they are not listed. */

@@ -1,29 +1,27 @@
 import { setTimeout as sleep } from 'node:timers/promises'
+import { GatewayError, type Outcome, type Reply } from 'tollgate/plugin'
 import {
   ClientAttempt,
-  definePlugin,
+  defineBuiltIn,
   digestOf,
-  type Exchange,
-  GatewayError,
+  type BuiltInExchange,
   nameOf,
-  type Outcome,
-  type Reply,
-  type With,
-} from 'tollgate/plugin'
+  type BuiltInWith,
+} from 'tollgate/plugin/metering'
 
 /** How often and how long, in milliseconds, to wait for a name that is just being released. */
 const ENDING = { times: 50, ms: 20 } as const
 /** Maximum characters of an idempotency key. */
 const NAME_MAX = 255
 
-type Known = Exchange & With<'key' | 'secret' | 'body'>
+type Known = BuiltInExchange & BuiltInWith<'key' | 'secret' | 'body'>
 
 /**
  * Returns the reply of the previous attempt to a retry, so that a request is sent and charged once. A client that sends
  * an `idempotency-key` gets the running or finished reply of that key. A retry that an SDK counts takes over the
  * attempt with the same body whose client has left.
  */
-export default definePlugin({
+export default defineBuiltIn({
   name: 'retries',
   summary: 'Returns the reply of the previous attempt to a retry: one request upstream, one charge.',
   on: 'inference',
@@ -42,7 +40,7 @@ export default definePlugin({
   },
   setup({ replyBytes }, { ledger, keys, attempts, log }) {
     /** Attempts by their exchanges. */
-    const made = new WeakMap<Exchange, ClientAttempt>()
+    const made = new WeakMap<BuiltInExchange, ClientAttempt>()
 
     function begin(x: Known, name?: string): ClientAttempt {
       const attempt = new ClientAttempt(x, name)

@@ -1,31 +1,30 @@
+import type { Config, KeyType } from 'tollgate/plugin'
 import {
   type Body,
   type Candidate,
   candidateOf,
   type Compacting,
-  type Config,
   conversationKey,
-  definePlugin,
-  type Exchange,
+  defineBuiltIn,
+  type BuiltInExchange,
   type Format,
-  type Given,
+  type BuiltInGiven,
   invalidBody,
-  type KeyType,
   noneLeft,
   overflowOf,
   presented,
   Route,
   Translation,
   type Upstream,
-  type With,
-} from 'tollgate/plugin'
+  type BuiltInWith,
+} from 'tollgate/plugin/metering'
 
 /**
  * Chooses the accounts that may serve a request, in the order in which they are asked: by upstream in the order of the
  * file, and among the accounts of an upstream by the conversation. An upstream is asked in the client's format if it
  * speaks it, otherwise in the first format that it speaks, translated.
  */
-export default definePlugin({
+export default defineBuiltIn({
   name: 'router',
   summary: 'Chooses the upstream accounts and the format for a request. Translates the request if necessary.',
   on: ['inference', 'counting'],
@@ -95,7 +94,7 @@ export default definePlugin({
       },
     }
 
-    function routed(x: Known): Given<'route'> | Promise<Given<'route'>> {
+    function routed(x: Known): BuiltInGiven<'route'> | Promise<BuiltInGiven<'route'>> {
       const { key, format, body } = x
       const { retry } = config.keyTypes.get(key.type) as KeyType
       const { upstreams, sends } = x.model.entry
@@ -135,9 +134,12 @@ export default definePlugin({
       }
 
       /** @param reason why the request cannot be translated for the candidates before these */
-      function routeOf([first, ...others]: Candidate[], reason?: unknown): Given<'route'> | Promise<Given<'route'>> {
+      function routeOf(
+        [first, ...others]: Candidate[],
+        reason?: unknown,
+      ): BuiltInGiven<'route'> | Promise<BuiltInGiven<'route'>> {
         if (!first) throw reason ?? noneLeft(pool.waitMs(upstreams, sends))
-        const given = (translation?: Translation): Given<'route'> => ({
+        const given = (translation?: Translation): BuiltInGiven<'route'> => ({
           route: new Route([first, ...others], retry, translate, translation, compaction && compacting(x)),
         })
         const skip = (thrown: unknown): ReturnType<typeof routeOf> =>
@@ -213,7 +215,7 @@ function compacting({ body, format }: Known): Compacting {
 }
 
 type Items = NonNullable<Format['items']>
-type Known = Exchange & With<'key' | 'body' | 'model'>
+type Known = BuiltInExchange & BuiltInWith<'key' | 'body' | 'model'>
 
 /** Size of a request, in bytes and in values, from which it is translated on another thread. */
 const ON_THREAD_BYTES = 65_536

@@ -1,18 +1,17 @@
+import { GatewayError, inputTokens } from 'tollgate/plugin'
 import {
   candidateOf,
   compactionsIn,
-  definePlugin,
-  type Exchange,
-  GatewayError,
-  inputTokens,
+  defineBuiltIn,
+  type BuiltInExchange,
   noneLeft,
   type Stored,
   storedIds,
   type StoredReference,
-  type With,
-} from 'tollgate/plugin'
+  type BuiltInWith,
+} from 'tollgate/plugin/metering'
 
-type Known = With<'key' | 'body' | 'model' | 'route'>
+type Known = BuiltInWith<'key' | 'body' | 'model' | 'route'>
 
 /** A request without references. */
 const NOTHING = { stored: { tokens: 0, likely: 0 } }
@@ -24,7 +23,7 @@ const SHOWN = 64
  * items, containers and files. A request may refer only to objects that its own key created, and goes to the account
  * that has them. What a reply stores is recorded with its size, so that later requests can be held for it.
  */
-export default definePlugin({
+export default defineBuiltIn({
   name: 'stored-state',
   summary: 'Allows references only to stored replies, items and files that the same key created.',
   on: ['inference', 'counting'],
@@ -103,7 +102,10 @@ export default definePlugin({
       await pin(x, [at], compactions)
     }
 
-    function note(x: Exchange & Known, found: Omit<Parameters<typeof ledger.storedObjects.note>[1], 'at'>): void {
+    function note(
+      x: BuiltInExchange & Known,
+      found: Omit<Parameters<typeof ledger.storedObjects.note>[1], 'at'>,
+    ): void {
       ledger.storedObjects
         .note(x.key.id, { ...found, at: x.route.account.name })
         .catch((cause: unknown) =>

@@ -1,15 +1,12 @@
+import { type Failure, GatewayError, type Head, type Rewriter } from 'tollgate/plugin'
 import {
   afterWait,
   classify,
-  definePlugin,
-  type Failure,
+  defineBuiltIn,
   failureCause,
-  GatewayError,
-  type Head,
   overflowOf,
-  type Rewriter,
-  type With,
-} from 'tollgate/plugin'
+  type BuiltInWith,
+} from 'tollgate/plugin/metering'
 
 /** How long a client waits if the upstream does not say. */
 const WAIT_MS = 1000
@@ -24,7 +21,7 @@ const OVERLOAD = /overloaded|slow_down|capacity/
  * agents match; after a translation, a prompt that is too long gets the message of the client's format. All other
  * failures become one of the gateway's errors.
  */
-export default definePlugin({
+export default defineBuiltIn({
   name: 'upstream-errors',
   summary:
     "Turns an upstream's failures into the gateway's errors. A failure about the request passes with its own message.",
@@ -66,7 +63,7 @@ export default definePlugin({
   },
 })
 
-type Known = With<'route'>
+type Known = BuiltInWith<'route'>
 type Verdict = ReturnType<typeof classify>
 
 function errorOf(x: Known, head: Head, failure: Failure, { about, isLimit, waitMs }: Verdict): GatewayError {

@@ -1,38 +1,28 @@
+import { type Outcome, formatCredits, GatewayError, type KeyType } from 'tollgate/plugin'
+import * as metering from 'tollgate/plugin/metering'
 import {
   type Hold,
   floorOf,
-  metering,
   modelOf,
-  type Outcome,
   SwapList,
   attemptPartOf,
-  definePlugin,
+  defineBuiltIn,
   type EndReason,
-  type Exchange,
-  formatCredits,
-  GatewayError,
+  type BuiltInExchange,
   type HoldRequest,
-  type Host,
-  type KeyType,
+  type BuiltInHost,
   type Upstream,
-  type With,
-} from 'tollgate/plugin'
-
-declare module 'tollgate/plugin' {
-  interface Facts {
-    /** The holds of the exchange. */
-    runningHold: metering.RunningHold
-  }
-}
+  type BuiltInWith,
+} from 'tollgate/plugin/metering'
 
 /** Interval of the checks of silent replies that may cost money, in milliseconds. */
 const TICK_MS = 1000
 
-type Known = With<'key' | 'secret' | 'body' | 'model' | 'route' | 'extras' | 'tally'>
-type Metered = With<'runningHold'> & Known
+type Known = BuiltInWith<'key' | 'secret' | 'body' | 'model' | 'route' | 'extras' | 'tally'>
+type Metered = BuiltInWith<'runningHold'> & Known
 
 /** Holds the cost of a request before it is sent, and settles its actual cost afterwards. */
-export default definePlugin({
+export default defineBuiltIn({
   name: 'usage-meter',
   summary: 'Holds the likely cost before a request is sent. Settles the actual cost at its end.',
   on: 'inference',
@@ -74,7 +64,7 @@ export default definePlugin({
         }
         return { runningHold }
       },
-      async reroute(x, failed) {
+      async attempt(x, failed) {
         const { runningHold } = x
         const { quotaHolds } = runningHold
         // The upstream account pays for what the failed attempt used. The customer does not. An account that was not
@@ -89,7 +79,7 @@ export default definePlugin({
         holder.endQuotas(quotaHolds, used, cost)
         const holds = await heldFor(x)
         if (!holds) return false
-        runningHold.reroute(holds, termsOf(x))
+        runningHold.goOn(holds, termsOf(x))
         lower(x, runningHold, host)
         return true
       },
@@ -130,7 +120,7 @@ export default definePlugin({
     }
 
     /** Settles the holds of an exchange. @returns a promise that resolves when the charge is on its way */
-    function conclude(x: Exchange & Metered, outcome: Outcome): Promise<void> {
+    function conclude(x: BuiltInExchange & Metered, outcome: Outcome): Promise<void> {
       silent.delete(x.runningHold)
       x.runningHold.settled = true
       const { charged } = x.runningHold.terms
@@ -156,7 +146,7 @@ export default definePlugin({
     }
 
     /** Holds on the quotas of another account than the first. Undefined if it cannot be asked. */
-    async function heldFor(x: Exchange & Metered): Promise<readonly Hold[] | undefined> {
+    async function heldFor(x: BuiltInExchange & Metered): Promise<readonly Hold[] | undefined> {
       const { runningHold } = x
       const { request } = runningHold.keyHold
       const answer = await holder.holdQuotas(request, x).catch((cause: unknown) => {
@@ -177,18 +167,18 @@ function streams({ body }: Known): boolean {
 }
 
 /** Returns whether to lower the request's output limit to what is held. */
-function lowers(x: Known, host: Host): boolean {
+function lowers(x: Known, host: BuiltInHost): boolean {
   return !streams(x) || typeOf(x, host).clampOutput
 }
 
 /** Returns the output tokens that a balance must cover. */
-function leastOutput(x: Known, { leastOutput, leastLimit }: metering.Terms, host: Host): number {
+function leastOutput(x: Known, { leastOutput, leastLimit }: metering.Terms, host: BuiltInHost): number {
   const least = streams(x) || typeOf(x, host).clampOutput ? leastOutput : leastLimit
   return x.format.choices(x.body) * Math.max(least, x.route.translation ? x.route.format.leastOutput : 0)
 }
 
 /** Lowers the limits of a request that cannot be ended early to what is held: first its calls, then its output. */
-function lower(x: Exchange & Known, runningHold: metering.RunningHold, host: Host): void {
+function lower(x: BuiltInExchange & Known, runningHold: metering.RunningHold, host: BuiltInHost): void {
   const { amount, underfunded } = runningHold
   const terms = runningHold.terms.held
   const { tools, advisors } = terms.extras
@@ -231,7 +221,7 @@ function watch(
   x: Metered,
   { charge, unpriced, unread }: metering.Bill,
   cost: bigint | undefined,
-  { meter, log, now }: Host,
+  { meter, log, now }: BuiltInHost,
 ): void {
   const model = modelOf(x)
   const of = { exchange: x.id, key: x.key.id, model }
@@ -248,7 +238,7 @@ function watch(
 }
 
 /** Logs an implausible report, and an alarm if several keys have got one. Neither changes a charge. */
-function quarantine(x: Metered, { meter, log, now }: Host): void {
+function quarantine(x: Metered, { meter, log, now }: BuiltInHost): void {
   const model = modelOf(x)
   log.warn({ exchange: x.id, key: x.key.id, model }, 'implausible usage; the plausible part is charged')
   meter.quarantined++
@@ -262,8 +252,8 @@ function quarantine(x: Metered, { meter, log, now }: Host): void {
 
 /** Returns the request for the hold on the key's account. @param address whether to note the client's address */
 function holdRequest(
-  x: Exchange & Known,
-  host: Host,
+  x: BuiltInExchange & Known,
+  host: BuiltInHost,
   { charged, held: terms }: metering.TermsPair,
   address: boolean,
 ): HoldRequest {
@@ -303,7 +293,7 @@ function holdRequest(
 }
 
 /** Ends an exchange on behalf of the ledger. */
-function end(x: Exchange & Known, why: EndReason, { weight }: metering.Terms, host: Host): void {
+function end(x: BuiltInExchange & Known, why: EndReason, { weight }: metering.Terms, host: BuiltInHost): void {
   // A JSON reply arrives in one piece and is paid for.
   if (!streams(x) || x.complete) return
   if (why === 'crowded' && weight.providerTools) return
@@ -313,6 +303,6 @@ function end(x: Exchange & Known, why: EndReason, { weight }: metering.Terms, ho
 }
 
 /** Keys of a type that is no longer in the file have been refused before. */
-function typeOf({ key }: Known, { config }: Host): KeyType {
+function typeOf({ key }: Known, { config }: BuiltInHost): KeyType {
   return config.keyTypes.get(key.type) as KeyType
 }

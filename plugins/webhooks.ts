@@ -1,5 +1,6 @@
 import { createHmac } from 'node:crypto'
-import { credits, definePlugin, leastCharge, operator } from 'tollgate/plugin'
+import * as operator from 'tollgate/plugin/operator'
+import { credits, defineBuiltIn, leastCharge } from 'tollgate/plugin/operator'
 
 /** What is told. */
 const EVENTS = [
@@ -23,7 +24,7 @@ const DAY_MS = 24 * HOUR_MS
 const TOLD = 'webhooks'
 
 /** Tells another system what an operator must know, by Standard Webhooks. */
-export default definePlugin({
+export default defineBuiltIn({
   name: 'webhooks',
   summary:
     'Tells another system by signed HTTP requests: balance low, key exhausted, account out or back, drift, quarantine.',
@@ -227,6 +228,8 @@ export default definePlugin({
       whileLeading(tellChanges, 'the changes of accounts cannot be noted at the moment'),
       whileLeading(sendDue, 'notices cannot be sent at the moment'),
     ]
+    // A newer configuration sends from now on.
+    host.retired.addEventListener('abort', () => timers.forEach(clearInterval))
     return {
       async recorded(sql, { entries, charges }) {
         const notices: operator.Notice[] = []
@@ -247,8 +250,6 @@ export default definePlugin({
           }
         await operator.addNotices(sql, notices)
       },
-      // A newer configuration sends from now on.
-      retire: () => timers.forEach(clearInterval),
     }
   },
 })

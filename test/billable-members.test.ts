@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs'
 import t from 'tap'
 import { loadConfig } from '../core/config/load.ts'
 import { CALL_NAMES, CONDITION_NAMES, RATE_NAMES } from '../core/money/price.ts'
-import { POLICIES, type Policy } from '../core/plugin.ts'
+import { POLICIES, type Policy } from 'tollgate/plugin/metering'
 import { rowsOf } from './tables.ts'
 import { checkChain } from '../core/chain/check-chain.ts'
 

@@ -5,14 +5,21 @@ import { join } from 'node:path'
 import t, { type Test } from 'tap'
 import authPlugin from '../plugins/auth.ts'
 import gatePlugin from '../plugins/model-gate.ts'
-import { GatewayError } from '../core/plugin.ts'
+import { GatewayError } from 'tollgate/plugin'
 import { createLog, Scrubber } from '../core/lib/log.ts'
-import { drive } from './drive.ts'
+import { drive } from 'tollgate/testing'
 import { type Options, startGateway, type TestGateway, until } from './gateway.ts'
 import { json, ScriptedUpstream, sse } from './upstream.ts'
-import { bodyOf } from './body.ts'
+import { bodyOf } from 'tollgate/testing'
 import type { Edit } from './gateway-file.ts'
 import { matchAll } from './matching.ts'
+
+/** Imports `definePlugin` as a plugin with these hooks needs it: some hooks only the built-in plugins have. */
+function defining(hooks: string): string {
+  return /\b(?:decide|recorded)\b/.test(hooks)
+    ? "import { defineBuiltIn as definePlugin } from 'tollgate/plugin/metering'"
+    : "import { definePlugin } from 'tollgate/plugin'"
+}
 
 /**
  * Starts a gateway with one plugin of the test's own, `probe`, in front of the router. Its notes go through
@@ -31,7 +38,8 @@ async function withProbe(
   ;(globalThis as any).notes = notes
   writeFileSync(
     join(folder, 'probe.ts'),
-    `import { definePlugin, GatewayError, Reply } from 'tollgate/plugin'
+    `import { GatewayError, Reply } from 'tollgate/plugin'
+     ${defining(hooks)}
      const note = (text: string) => (globalThis as any).notes.push(text)
      void note, GatewayError, Reply
      export default definePlugin({ name: 'probe', summary: 'Tests.', on: 'inference', needs: ['body'], ${head} setup: () => (${hooks}) })`,
@@ -462,11 +470,11 @@ t.test('a reply that a stage promised is free, even if its client does not wait 
 })
 
 for (const [does, hook, status, asked] of [
-  ['accepts every account', `reroute: () => {}`, 200, 2],
-  ['refuses the second account', `reroute: (() => { let times = 0; return () => ++times > 1 })()`, 200, 2],
-  ['refuses every account', `reroute: () => false`, 502, 1],
-  ['throws', `reroute() { throw new Error('secret detail') }`, 500, 1],
-  ['never resolves', `reroute: () => new Promise(() => {})`, 500, 1],
+  ['accepts every account', `attempt: () => {}`, 200, 2],
+  ['refuses the second account', `attempt: (() => { let times = 0; return () => ++times > 1 })()`, 200, 2],
+  ['refuses every account', `attempt: () => false`, 502, 1],
+  ['throws', `attempt() { throw new Error('secret detail') }`, 500, 1],
+  ['never resolves', `attempt: () => new Promise(() => {})`, 500, 1],
 ] as const)
   t.test(`a stage that ${does} when a request goes to another account decides whether it is asked`, async t => {
     const upstream = await ScriptedUpstream.start(t)
@@ -551,7 +559,9 @@ async function withPlugin(t: Test, declared: string, more: Edit = file => file):
   t.teardown(() => rmSync(folder, { recursive: true, force: true }))
   writeFileSync(
     join(folder, 'probe.ts'),
-    `import { definePlugin, Reply } from 'tollgate/plugin'
+    `import { Reply } from 'tollgate/plugin'
+     ${defining(declared)}
+     void Reply
      export default definePlugin({ name: 'probe', summary: 'Tests.', ${declared} })`,
   )
   return startGateway(t, {

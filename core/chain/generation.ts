@@ -8,10 +8,12 @@ import type { PlacedStage } from './reply-hooks.ts'
 import type { Sql } from '../records/database.ts'
 import type { Recorded } from '../records/watcher.ts'
 import type { Config } from '../config/config.ts'
-import type { Exchange } from '../exchange/exchange.ts'
-import { didYouMean, nearest } from '../config/locate.ts'
+import type { BuiltInExchange } from '../exchange/built-in.ts'
+import { noteFacts } from '../exchange/http-exchange.ts'
+import { didYouMean, nearest } from '../lib/suggest.ts'
 import type { Log } from '../lib/log.ts'
-import { HOOKS, type Host, type Plugin } from './stage.ts'
+import { BUILT_IN_HOOKS, type BuiltInHost, hostFor } from './built-in-stage.ts'
+import { HOOKS, type Plugin } from './stage.ts'
 import { covers, endpointsOf, RouteTable } from './routes.ts'
 import { withTimeout } from '../lib/with-timeout.ts'
 
@@ -24,6 +26,15 @@ export interface Site {
 export interface SideSite extends Site {
   readonly host: string
   readonly port: number
+}
+
+/** What a generation is made of. */
+export interface GenerationNeeds {
+  readonly number: number
+  readonly config: Config
+  readonly plugins: ReadonlyMap<string, Plugin>
+  readonly host: Omit<BuiltInHost, 'retired'>
+  readonly book: RequestBook
 }
 
 /** A configuration in force. */
@@ -39,19 +50,26 @@ export class Generation {
   readonly #stages: readonly PlacedStage[]
   readonly #arrivals: readonly PlacedStage[]
   readonly #log: Log
+  /** Aborts `host.retired` of the stages. */
+  readonly #retiring: AbortController
   #running = 0
   #retired = false
-  #ending = false
   #drained: () => void = () => {}
   /** Resolves when the generation was retired and its last exchange has ended. */
   readonly drained: Promise<void>
 
-  private constructor(number: number, config: Config, stages: readonly PlacedStage[], log: Log, book: RequestBook) {
+  private constructor(
+    { number, config, host, book }: GenerationNeeds,
+    stages: readonly PlacedStage[],
+    retired: AbortController,
+  ) {
+    const { log } = host
     this.number = number
     this.config = config
     this.#stages = stages
     this.#arrivals = stages.filter(({ stage }) => 'arrive' in stage)
     this.#log = log
+    this.#retiring = retired
     this.drained = new Promise(resolve => (this.#drained = resolve))
     const chain = (of: readonly PlacedStage[]): Chain => new Chain(of, log, config.limits.stageMs, book)
     const site = (parts: readonly PlacedStage[], serves: (stage: PlacedStage) => boolean): Site => {
@@ -82,36 +100,26 @@ export class Generation {
    * Sets up the stages of a checked configuration, in order.
    * @throws what the setup of a plugin throws; the stages that were set up before it are closed
    */
-  static async build(
-    number: number,
-    config: Config,
-    plugins: ReadonlyMap<string, Plugin>,
-    host: Host,
-    book: RequestBook,
-  ): Promise<Generation> {
+  static async build(needs: GenerationNeeds): Promise<Generation> {
+    const { config, plugins, host } = needs
+    const { log } = host
     const stages: PlacedStage[] = []
+    const retiring = new AbortController()
     try {
       for (const { plugin: name, options } of config.chain) {
         const plugin = plugins.get(name) as Plugin
-        const stage: unknown = await withTimeout(
-          plugin.setup(options as never, host),
-          config.limits.stageMs,
-          'its setup',
-        )
-        if (typeof stage !== 'object' || stage === null) throw new TypeError('its setup did not return a stage')
-        const unknown = Object.keys(stage).find(hook => !(HOOKS as readonly string[]).includes(hook))
-        if (unknown !== undefined) {
-          const hint = didYouMean(nearest(unknown, HOOKS))
-          throw new TypeError(`there is no hook "${unknown}"${hint === undefined ? '' : `; ${hint}`}`)
-        }
-        const wrong = Object.entries(stage).find(([hook, value]) => hook !== 'events' && typeof value !== 'function')
-        if (wrong) throw new TypeError(`its "${wrong[0]}" is not a function`)
-        stages.push({ plugin, stage })
+        noteFacts(plugin.gives)
+        const own = hostFor(plugin, { ...host, retired: retiring.signal })
+        const setUp = plugin.setup(options as never, own as never)
+        stages.push({
+          plugin,
+          stage: checkedStage(await withTimeout(setUp, config.limits.stageMs, 'its setup'), plugin),
+        })
       }
-      return new Generation(number, config, stages, host.log, book)
+      return new Generation(needs, stages, retiring)
     } catch (cause) {
-      retireAll(stages, host.log)
-      await closeAll(stages, host.log, config.limits.stageMs)
+      retiring.abort()
+      await closeAll(stages, log, config.limits.stageMs)
       const { message, stack } = cause as Error
       const error = new Error(`stage ${config.chain[stages.length]?.plugin ?? ''} cannot be set up: ${message}`)
       // With a cause, the log would have the message twice.
@@ -121,7 +129,7 @@ export class Generation {
   }
 
   /** Lets the stages see a request that has arrived. What they throw is logged. */
-  arrived(x: Exchange): void {
+  arrived(x: BuiltInExchange): void {
     for (const { plugin, stage } of this.#arrivals) {
       try {
         stage.arrive?.(x)
@@ -163,11 +171,9 @@ export class Generation {
     return this.#running
   }
 
-  /** Lets the stages end what would go on for long. Only the first call does something. */
+  /** Tells the stages to end what would go on for long. */
   endLong(): void {
-    if (this.#ending) return
-    this.#ending = true
-    retireAll(this.#stages, this.#log)
+    this.#retiring.abort()
   }
 
   /** Lets no new exchange enter, and closes the stages when the last one has left. */
@@ -189,15 +195,18 @@ interface Listening {
   readonly listen: { readonly host: string; readonly port: number }
 }
 
-/** Lets stages end what would go on for long. */
-function retireAll(stages: readonly PlacedStage[], log: Log): void {
-  for (const { plugin, stage } of stages) {
-    try {
-      stage.retire?.()
-    } catch (cause) {
-      log.error({ stage: plugin.name, err: cause }, 'retire hook failed')
-    }
+/** Returns what a setup has returned. A plugin may be plain JavaScript. @throws TypeError if it is no stage */
+function checkedStage(stage: unknown, { builtIn }: Plugin): PlacedStage['stage'] {
+  if (typeof stage !== 'object' || stage === null) throw new TypeError('its setup did not return a stage')
+  const hooks: readonly string[] = builtIn ? BUILT_IN_HOOKS : HOOKS
+  const unknown = Object.keys(stage).find(hook => !hooks.includes(hook))
+  if (unknown !== undefined) {
+    const hint = didYouMean(nearest(unknown, hooks))
+    throw new TypeError(`there is no hook "${unknown}"${hint === undefined ? '' : `; ${hint}`}`)
   }
+  const wrong = Object.entries(stage).find(([hook, value]) => hook !== 'events' && typeof value !== 'function')
+  if (wrong) throw new TypeError(`its "${wrong[0]}" is not a function`)
+  return stage
 }
 
 /** Closes stages, the last one first. @param limit milliseconds that each may take */

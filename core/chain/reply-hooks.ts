@@ -1,20 +1,22 @@
 /** The way up: the hooks of the stages that a request passed, in the opposite order, and what they may return. */
 import { checkHeaders, GatewayError, Reply } from '../errors.ts'
-import type { Attempt, Fact, Head, Outcome, Rewriter, With } from '../exchange/exchange.ts'
+import type { Attempt, Fact, Head, Outcome, Rewriter } from '../exchange/exchange.ts'
+import type { BuiltInWith } from '../exchange/built-in.ts'
 import type { HttpExchange } from '../exchange/http-exchange.ts'
 import { type OutgoingEvent, ReplyEvent } from '../formats/events.ts'
 import { type Log, reasonOf } from '../lib/log.ts'
 import { withTimeout } from '../lib/with-timeout.ts'
-import type { Plugin, Stage } from './stage.ts'
+import type { BuiltInStage } from './built-in-stage.ts'
+import type { Plugin } from './stage.ts'
 
 /** A stage with the plugin that it was set up by. */
 export interface PlacedStage {
   readonly plugin: Plugin
-  readonly stage: Stage<Fact, Fact>
+  readonly stage: BuiltInStage<Fact, Fact>
 }
 
 /** When the chain was loaded, the gateway checked that every hook finds the facts that its type promises. */
-type Known = With<Fact>
+type Known = BuiltInWith<Fact>
 
 /** Returns an exchange as hooks see it. */
 export function known(x: HttpExchange): Known {
@@ -23,7 +25,7 @@ export function known(x: HttpExchange): Known {
 
 /** The stages that have a hook for replies, the last one first. A reply of an upstream has passed all stages. */
 export class HookLists {
-  readonly reroute: readonly PlacedStage[]
+  readonly attempt: readonly PlacedStage[]
   readonly response: readonly PlacedStage[]
   readonly rewrite: readonly PlacedStage[]
   readonly event: readonly PlacedStage[]
@@ -33,9 +35,9 @@ export class HookLists {
   readonly wantsAll: boolean
 
   constructor(stages: readonly PlacedStage[]) {
-    const having = (hook: keyof Stage<Fact, Fact>): PlacedStage[] =>
+    const having = (hook: keyof BuiltInStage<Fact, Fact>): PlacedStage[] =>
       stages.filter(({ stage }) => hook in stage).reverse()
-    this.reroute = having('reroute')
+    this.attempt = having('attempt')
     this.response = having('response')
     this.rewrite = having('rewrite')
     this.event = having('event')
@@ -73,17 +75,17 @@ export class ReplyHooks {
   }
 
   /**
-   * Runs the reroute hooks.
+   * Runs the attempt hooks.
    * @param failed the attempt at the account before
    * @returns false if a stage refuses the new account
    * @throws GatewayError of a stage
    */
-  async reroute(failed: Attempt): Promise<boolean> {
+  async attempt(failed: Attempt): Promise<boolean> {
     let usable = true
-    for (const placed of this.#hooks.reroute) {
+    for (const placed of this.#hooks.attempt) {
       try {
-        const answer = placed.stage.reroute?.(known(this.#x), failed)
-        if ((await withTimeout(answer, this.#limit, 'its reroute hook')) === false) usable = false
+        const answer = placed.stage.attempt?.(known(this.#x), failed)
+        if ((await withTimeout(answer, this.#limit, 'its attempt hook')) === false) usable = false
       } catch (thrown) {
         throw ofStage(placed.plugin, thrown)
       }
@@ -164,7 +166,7 @@ export class ReplyHooks {
   #waits(
     stages: readonly PlacedStage[],
     hook: string,
-    run: (stage: Stage<Fact, Fact>) => Promise<void> | void,
+    run: (stage: BuiltInStage<Fact, Fact>) => Promise<void> | void,
   ): Promise<unknown>[] | undefined {
     let waiting: Promise<unknown>[] | undefined
     for (const placed of stages) {

@@ -1,6 +1,6 @@
 /** `tollgate keys …`: creates and manages customers' keys in the store that the running gateway uses. */
 import type { Config } from '../config/config.ts'
-import { suggest } from '../config/locate.ts'
+import { suggest } from '../lib/suggest.ts'
 import { duration } from '../config/units.ts'
 import type { Reached } from '../keys/changes.ts'
 import type { Keys } from '../keys/keys.ts'

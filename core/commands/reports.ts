@@ -1,6 +1,6 @@
 /** Commands that answer questions: why requests failed, what changed a balance, who is used up soon. */
 import type { Config } from '../config/config.ts'
-import { suggest } from '../config/locate.ts'
+import { suggest } from '../lib/suggest.ts'
 import { ERRORS } from '../errors.ts'
 import type { Environment } from '../lib/environment.ts'
 import { inOneLine } from '../lib/printable.ts'

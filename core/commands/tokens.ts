@@ -1,6 +1,6 @@
 /** `tollgate tokens …`: the tokens by which operators and their programs use the admin API. */
 import type { Config } from '../config/config.ts'
-import { suggest } from '../config/locate.ts'
+import { suggest } from '../lib/suggest.ts'
 import type { Environment } from '../lib/environment.ts'
 import { newToken, tokenView } from '../operator/token-view.ts'
 import { addAudit } from '../records/audit-log.ts'

@@ -1,6 +1,6 @@
 /** `tollgate upstreams`: the accounts of the upstreams, their health, and what an operator does about it. */
 import type { Account, Config, Upstream } from '../config/config.ts'
-import { suggest } from '../config/locate.ts'
+import { suggest } from '../lib/suggest.ts'
 import { probe } from '../upstream/connection/probe.ts'
 import type { Ledger } from '../ledger/ledger.ts'
 import type { Environment } from '../lib/environment.ts'

@@ -1,6 +1,6 @@
 /** `tollgate usage`: who used what, by day, from the records. */
 import type { Config } from '../config/config.ts'
-import { suggest } from '../config/locate.ts'
+import { suggest } from '../lib/suggest.ts'
 import type { Environment } from '../lib/environment.ts'
 import { usageView } from '../operator/usage-view.ts'
 import { noCount } from '../records/day-sums.ts'

@@ -3,7 +3,8 @@ import { Ajv, type ErrorObject, type ValidateFunction } from 'ajv'
 import { isRange } from '../lib/addresses.ts'
 import { POLICIES, type Policy } from '../formats/policies.ts'
 import { FORMATS_OF_UNITS, respelled } from './units.ts'
-import { didYouMean, EnvScalar, nearest, type Path, type Problem, type Source, suggest } from './locate.ts'
+import { EnvScalar, type Path, type Problem, type Source } from './locate.ts'
+import { didYouMean, nearest, suggest } from '../lib/suggest.ts'
 
 const ajv = new Ajv({
   allErrors: true,

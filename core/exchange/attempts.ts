@@ -4,7 +4,8 @@
  */
 import { createHash } from 'node:crypto'
 import { LRUCache } from 'lru-cache'
-import type { Exchange, Outcome, With } from './exchange.ts'
+import type { Outcome } from './exchange.ts'
+import type { BuiltInExchange, BuiltInWith } from './built-in.ts'
 import type { Claim } from '../ledger/claims.ts'
 import type { AttemptPart } from '../ledger/hold.ts'
 import { JoinedReply, type Outlet, type SharedBytes } from '../client/outlet.ts'
@@ -19,10 +20,10 @@ export class ClientAttempt {
   claim: Claim | undefined
   readonly #outlet: Outlet
   /** The exchange, while it runs. */
-  #exchange: (Exchange & With<'body'>) | undefined
+  #exchange: (BuiltInExchange & BuiltInWith<'body'>) | undefined
   #digest: string | undefined
 
-  constructor(exchange: Exchange & With<'key' | 'body'>, name: string | undefined) {
+  constructor(exchange: BuiltInExchange & BuiltInWith<'key' | 'body'>, name: string | undefined) {
     this.account = exchange.key.id
     this.name = name
     this.#exchange = exchange
@@ -77,7 +78,7 @@ export class ClientAttempt {
 }
 
 /** Identifies a request: its path, its body, and the headers that change how it is answered. */
-export function digestOf({ path, body, headers, format }: Exchange & With<'body'>): string {
+export function digestOf({ path, body, headers, format }: BuiltInExchange & BuiltInWith<'body'>): string {
   const names = Object.keys(headers).filter(name => format.forwards(name) && !COMMON.test(name))
   const said = names.sort().map(name => `${name}: ${String(headers[name])}\n`)
   return createHash('sha256')
@@ -95,7 +96,7 @@ const COMMON = /^(?:x-|user-agent$|accept$|content-type$|session-id$|thread-id$|
  * `retry` if it is a retry that succeeded, undefined otherwise. SDKs count their retries and repeat the body; other
  * clients send an idempotency key.
  */
-export function attemptPartOf(x: Exchange & With<'body'>, outcome: Outcome): AttemptPart | undefined {
+export function attemptPartOf(x: BuiltInExchange & BuiltInWith<'body'>, outcome: Outcome): AttemptPart | undefined {
   const count = x.headers['x-stainless-retry-count']
   const name = x.headers['idempotency-key']
   if (count === undefined && name === undefined) return undefined
@@ -152,7 +153,7 @@ export class Attempts {
    * Whether a request may be a retry of an attempt of this account: one with the same idempotency key, or one whose
    * client has left.
    */
-  mayJoin(account: string, { headers }: Pick<Exchange, 'headers'>): boolean {
+  mayJoin(account: string, { headers }: Pick<BuiltInExchange, 'headers'>): boolean {
     const header = headers['idempotency-key']
     if (typeof header === 'string') return this.named(account, nameOf(header)) !== undefined
     if (!(Number(headers['x-stainless-retry-count']) > 0)) return false
@@ -172,7 +173,7 @@ export class Attempts {
   }
 
   /** An attempt at the same request whose client has left. */
-  abandoned(account: string, request: Exchange & With<'body'>): ClientAttempt | undefined {
+  abandoned(account: string, request: BuiltInExchange & BuiltInWith<'body'>): ClientAttempt | undefined {
     const left = this.#abandonedBy(account)
     if (left.length === 0) return undefined
     const digest = digestOf(request)

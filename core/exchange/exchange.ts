@@ -1,16 +1,15 @@
-/** An exchange, one request and its reply, as stages see it; the facts that stages give; and how an exchange ends. */
+/**
+ * An exchange, one request and its reply, as plugins see it; the facts that stages give; and how an exchange ends. It is the
+ * contract with authors: docs/plugins.md explains each member.
+ */
 import type { IncomingHttpHeaders } from 'node:http'
-import type { Body } from '../formats/body.ts'
+import type { Account, ModelEntry, Upstream } from '../config/config.ts'
 import type { GatewayError, Party } from '../errors.ts'
 import type { Verdict } from '../formats/classify.ts'
-import type { Failure, Format, ReplyEvent, Rewriter } from '../formats/index.ts'
+import type { Failure, FormatName, ReplyEvent, Rewriter } from '../formats/index.ts'
 import type { Key } from '../keys/keys.ts'
+import type { Conditions } from '../money/price.ts'
 import type { Usage } from '../money/usage.ts'
-import type { Outlet } from '../client/outlet.ts'
-import type { ModelEntry } from '../config/config.ts'
-import type { Route } from './route.ts'
-import type { Calls, Conditions } from '../money/price.ts'
-import type { ProviderTool } from '../formats/provider-tools.ts'
 
 /** The model of a request, when the key may use it. */
 export interface Model {
@@ -29,32 +28,57 @@ export interface Stored {
   readonly likely: number
 }
 
-/** What a request asks for beside the plain tokens of its model, as far as the chain let it through. */
-export interface Extras {
-  /** The dearest conditions that it asks for; undefined for the standard ones. */
-  readonly conditions: Conditions | undefined
-  /** The dearest conditions that it may be served under. They determine what is held. */
-  readonly held: Conditions | undefined
-  /** Tools that the provider may run. */
-  readonly tools: readonly ProviderTool[]
-  /** The provider may read the input again without a tool of its own: it searches for tools, or compacts. */
-  readonly rereads: boolean
-  /** Calls that are billed even if the reply reports none. */
-  readonly leastCalls: Calls | undefined
-  /** Other models that may serve the request or be asked for advice, by their upstream names. */
-  readonly models: ReadonlyMap<string, ModelEntry>
-  /** Those of them that may be asked for advice. */
-  readonly advisors: readonly Advisor[]
-  /** Media that the reply may contain. */
-  readonly media: readonly ('audioOutput' | 'imageOutput')[]
-  /** Tokens of a prediction, which may be billed as output in addition to the reply's own. */
-  readonly predicted: number
+/** The JSON body of a request. It goes upstream as the bytes that arrived, with single top-level members replaced. */
+export interface RequestBody {
+  /** The bytes as they arrived. */
+  readonly received: Buffer
+  /** The names of the top-level members that arrived. */
+  readonly names: Iterable<string>
+  /** Whether a top-level member will be sent. */
+  has(name: string): boolean
+  /** Returns a top-level member as it will be sent, parsed; undefined if it will not be sent. */
+  get(name: string): unknown
+  /** Replaces or adds a top-level member. All other bytes stay the same. */
+  set(name: string, value: unknown): void
+  /** Removes a top-level member. */
+  remove(name: string): void
 }
 
-/** A model that may be asked for advice, and how often at most: Infinity if the request does not say. */
-export interface Advisor {
-  readonly entry: ModelEntry
-  readonly most: number
+/** Where a request goes now. Another account may follow if this one fails. */
+export interface CurrentRoute {
+  readonly upstream: Pick<Upstream, 'name'>
+  /** The account that is asked there. */
+  readonly account: Pick<Account, 'name'>
+  /** The format that the gateway speaks to the upstream. */
+  readonly format: { readonly name: FormatName }
+}
+
+/** What a reply has reported about itself so far. */
+export interface ReplyTally {
+  /** The name of the model in the reply. */
+  readonly model: string | undefined
+  /** The failure that the reply reported, if any. */
+  readonly failure: Failure | undefined
+  /** Whether later events can no longer change the usage. */
+  readonly final: boolean
+  /** Returns the usage reported so far. Undefined if nothing was reported. */
+  usage(): { readonly usage: Usage } | undefined
+}
+
+/** What is held for a running request. */
+export interface HeldAmount {
+  /** In nano-credits. */
+  readonly amount: bigint
+}
+
+/** What a request asks for beside the plain tokens of its model. */
+export interface RequestExtras {
+  /** The dearest conditions that it asks for; undefined for the standard ones. */
+  readonly conditions: Conditions | undefined
+  /** Media that the reply may contain. */
+  readonly media: readonly ('audioOutput' | 'imageOutput')[]
+  /** Other models that may serve the request or be asked for advice, by their upstream names. */
+  readonly models: ReadonlyMap<string, ModelEntry>
 }
 
 /**
@@ -63,13 +87,17 @@ export interface Advisor {
  */
 export interface Facts {
   key: Key
-  body: Body
+  /** The secret that the customer presented. It must not be logged, kept or passed on. */
+  secret: string
+  body: RequestBody
   model: Model
-  route: Route
+  route: CurrentRoute
   /** The stored state that the request refers to. */
   stored: Stored
-  /** What the request asks for beside plain tokens. */
-  extras: Extras
+  extras: RequestExtras
+  tally: ReplyTally
+  /** What is held for the request at the key. */
+  runningHold: HeldAmount
 }
 /** The name of a fact. */
 export type Fact = keyof Facts
@@ -149,8 +177,8 @@ export interface Exchange extends Readonly<Partial<Facts>> {
    * The wire format of the endpoint, or of the one that the path is below. Other paths have the chat-completions
    * format, for their errors.
    */
-  readonly format: Format
-  /** The path is an inference endpoint. */
+  readonly format: { readonly name: FormatName }
+  /** Whether the path is an inference endpoint. */
   readonly inference: boolean
   /** The client's address. */
   readonly address: string
@@ -158,55 +186,39 @@ export interface Exchange extends Readonly<Partial<Facts>> {
   readonly addressGroup: string
   /** Aborts when the client leaves. */
   readonly signal: AbortSignal
-  /** Milliseconds since the epoch. */
+  /** When the request came, in milliseconds since the epoch. */
   readonly startedAt: number
   /** Milliseconds from the start to the first byte of the reply; undefined before it. */
   readonly firstByteAfter: number | undefined
-  /** The upstream has said that the reply is complete. */
+  /** Whether the upstream has said that the reply is complete. */
   readonly complete: boolean
-  /** Bytes of model output that have gone to the client, as text. Estimates are made from it. */
+  /** Bytes of model output that have gone to the client, as text. */
   readonly delivered: number
-  /** Bytes of reasoning that arrived encrypted, or as signatures. */
-  readonly encryptedBytes: number
-  /**
-   * Milliseconds in which the upstream has sent nothing that shows what its model does, since the last encrypted
-   * reasoning.
-   */
-  readonly silentMs: number
   /** Milliseconds since the request went out, until the upstream ended. */
   readonly elapsedMs: number
-  /** All clients have left. The reply may still be read on. */
+  /** Whether all clients have left. The reply may still be read on. */
   readonly gone: boolean
-  /** No client waits for the reply, and it is not read on. */
-  readonly over: boolean
   /** The key whose request it is, also if it is refused. Undefined without a valid key. */
   readonly caller: Key | undefined
-  /** Notes whose request it is. */
-  identify(key: Key): void
   /** Adds headers to the reply, whatever it will be. Those of the reply itself take precedence. */
   addHeaders(headers: Readonly<Record<string, string>>): void
-  /** Where the reply goes. */
-  readonly outlet: Outlet
   /**
-   * Reads the request body.
+   * Returns the texts that the model reads, in any format: the system prompt, the messages, and the arguments and results
+   * of tools. Ids, types and data of media are left out.
+   * @throws TypeError if no stage above gives `body`
+   */
+  prompt(): Promise<readonly string[]>
+  /**
+   * Reads the request body. Only for endpoints of the plugin's own: at others, `json-body` has read it.
    * @param limit bytes
-   * @param watch is called with all bytes so far whenever more have arrived, and again as long as it returns false.
-   * What it throws ends the reading
    * @throws GatewayError body_too_large, unsupported_encoding or request_timeout
    */
-  read(limit: number, watch?: (bytes: Buffer) => boolean | void): Promise<Buffer>
+  read(limit: number): Promise<Buffer>
   /**
-   * Takes memory for the request. It is given back when the exchange is over.
-   * @throws GatewayError unavailable if there is too little left for this key
-   */
-  reserve(bytes: number): void
-  /**
-   * Calls back when the exchange is over and its memory has been given back.
+   * Calls back when the exchange is over.
    * @returns a function that cancels the call
    */
   whenClosed(callback: () => void): () => void
-  /** Gives back some of the memory. */
-  release(bytes: number): void
   /**
    * Ends a running reply in its own format: `drain` as a failure, `disabled` with the given error, `budget` as if the
    * output limit was reached. If nothing has been sent, the client gets an error. Does nothing if the reply has ended.
@@ -214,11 +226,58 @@ export interface Exchange extends Readonly<Partial<Facts>> {
   stop(reason: 'drain'): void
   stop(reason: 'disabled', error: GatewayError): void
   stop(reason: 'budget', usage: Usage): void
-  /** Stops reading a reply whose clients have left. Does nothing while a client listens. */
-  giveUp(): void
 }
+
+/** The members of an exchange, without its facts. */
+export const EXCHANGE_MEMBERS = [
+  'id',
+  'method',
+  'path',
+  'query',
+  'headers',
+  'format',
+  'inference',
+  'address',
+  'addressGroup',
+  'signal',
+  'startedAt',
+  'firstByteAfter',
+  'complete',
+  'delivered',
+  'elapsedMs',
+  'gone',
+  'caller',
+  'addHeaders',
+  'prompt',
+  'read',
+  'whenClosed',
+  'stop',
+] as const satisfies readonly Exclude<keyof Exchange, Fact>[]
+
+/** The facts of the built-in stages. */
+export const FACTS = [
+  'key',
+  'secret',
+  'body',
+  'model',
+  'route',
+  'stored',
+  'extras',
+  'tally',
+  'runningHold',
+] as const satisfies readonly Fact[]
+
+/** The members of a request body. */
+export const BODY_MEMBERS = [
+  'received',
+  'names',
+  'has',
+  'get',
+  'set',
+  'remove',
+] as const satisfies readonly (keyof RequestBody)[]
 
 /** An exchange on which these facts are known. */
 export type With<F extends Fact> = Exchange & { readonly [K in F]: Facts[K] }
 
-export type { Failure, Format, Key, ReplyEvent, Rewriter, Route }
+export type { Failure, Key, ReplyEvent, Rewriter }

@@ -1,9 +1,22 @@
 /** An exchange over a socket, with the state that stages do not see. */
 import type { IncomingHttpHeaders, IncomingMessage, ServerResponse } from 'node:http'
-import type { Body } from '../formats/body.ts'
+import { Body } from '../formats/body.ts'
+import { promptTexts } from '../formats/prompt.ts'
+import { reportingMisspelt } from '../lib/misspelt.ts'
 import { hasBody, readBody } from '../client/read-body.ts'
 import { checkHeaders, errorHeaders, GatewayError, Reply } from '../errors.ts'
-import type { Attempt, Exchange, Fact, Facts, Key, Model, Outcome, Route, StopReason } from './exchange.ts'
+import {
+  type Attempt,
+  BODY_MEMBERS,
+  EXCHANGE_MEMBERS,
+  type Fact,
+  FACTS,
+  type Key,
+  type Model,
+  type Outcome,
+  type StopReason,
+} from './exchange.ts'
+import type { BuiltInExchange, BuiltInFacts, Route } from './built-in.ts'
 import { formatAbove, formatOf, PLAIN, type Format } from '../formats/index.ts'
 import { groupOf } from '../lib/addresses.ts'
 import { type AbandonedReply, endReasonOf, type EndCause } from './abandoned-reply.ts'
@@ -25,7 +38,7 @@ import { targetOf } from '../client/target.ts'
  * An exchange over a socket. `phase` shows how far it has come. `over`, `heldBack` and `usageIsFinal` are separate
  * flags, because each can be true in several phases.
  */
-export class HttpExchange implements Exchange, Indexed, ReplyRecipient, ReplyOwner {
+export class HttpExchange implements BuiltInExchange, Indexed, ReplyRecipient, ReplyOwner {
   index = -1
   readonly id: string
   readonly method: string
@@ -38,11 +51,16 @@ export class HttpExchange implements Exchange, Indexed, ReplyRecipient, ReplyOwn
   readonly limits: Limits
   firstByteAfter: number | undefined = undefined
   delivered = 0
-  declare readonly key: Key
-  declare readonly body: Body
-  declare readonly model: Model
-  declare readonly route: Route
-  declare readonly extras?: Facts['extras']
+  // The facts of the built-in stages are fields, so that giving one does not change the shape of the object.
+  readonly key!: Key
+  readonly secret!: string
+  readonly body!: Body
+  readonly model!: Model
+  readonly route!: Route
+  readonly stored!: BuiltInFacts['stored']
+  readonly extras!: BuiltInFacts['extras']
+  readonly tally!: BuiltInFacts['tally']
+  readonly runningHold!: BuiltInFacts['runningHold']
   caller: Key | undefined = undefined
   /** Every try at an upstream so far. */
   readonly attempts: Attempt[] = []
@@ -200,6 +218,11 @@ export class HttpExchange implements Exchange, Indexed, ReplyRecipient, ReplyOwn
     }
   }
 
+  prompt(): Promise<readonly string[]> {
+    if ((this.body as Body | undefined) === undefined) throw new TypeError('x.prompt() needs the fact "body"')
+    return promptTexts(this.body)
+  }
+
   reserve(bytes: number): void {
     this.resources.reserve(bytes)
   }
@@ -258,7 +281,7 @@ export class HttpExchange implements Exchange, Indexed, ReplyRecipient, ReplyOwn
 
   /** Adds the facts that a request hook returned. @throws TypeError if they are not exactly those in `gives` */
   learn(given: unknown, { gives }: { readonly gives: readonly Fact[] }): void {
-    const facts = (given ?? {}) as Partial<Facts>
+    const facts = (given ?? {}) as Partial<BuiltInFacts>
     for (const fact of Object.keys(facts) as Fact[])
       if (!gives.includes(fact)) throw new TypeError(`"${fact}" is not in its \`gives\`; to answer, return a Reply`)
     for (const fact of gives) {
@@ -322,3 +345,17 @@ export class HttpExchange implements Exchange, Indexed, ReplyRecipient, ReplyOwn
     return !this.#req.complete && hasBody(this.#req) ? { connection: 'close' } : {}
   }
 }
+
+/** Facts that plugins of authors give. A plugin may look whether a stage below it has given one. */
+const authorsFacts = new Set<string>()
+
+/** Notes the facts that a plugin gives, so that reading one too early is not taken for a misspelt name. */
+export function noteFacts(facts: readonly string[]): void {
+  for (const fact of facts) authorsFacts.add(fact)
+}
+
+Object.setPrototypeOf(
+  HttpExchange.prototype,
+  reportingMisspelt('x', [...EXCHANGE_MEMBERS, ...FACTS], name => authorsFacts.has(name)),
+)
+Object.setPrototypeOf(Body.prototype, reportingMisspelt('x.body', BODY_MEMBERS))

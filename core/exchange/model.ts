@@ -1,10 +1,10 @@
 /** What the chain knows about the model of an exchange, whichever name the client used. */
 
 import type { ModelEntry } from '../config/config.ts'
-import type { With } from './exchange.ts'
+import type { BuiltInWith } from './built-in.ts'
 
 /** The id of the model; for an alias, that of its target. */
-export function modelOf({ model }: Pick<With<'model'>, 'model'>): string {
+export function modelOf({ model }: Pick<BuiltInWith<'model'>, 'model'>): string {
   return model.entry.aliasOf ?? model.entry.id
 }
 
@@ -12,6 +12,6 @@ export function modelOf({ model }: Pick<With<'model'>, 'model'>): string {
 export function reasoningOf({
   model,
   route,
-}: Pick<With<'model' | 'route'>, 'model' | 'route'>): NonNullable<ModelEntry['reasoning']> {
+}: Pick<BuiltInWith<'model' | 'route'>, 'model' | 'route'>): NonNullable<ModelEntry['reasoning']> {
   return model.entry.reasoning ?? (route.format.reportsInputFirst ? 'shown' : 'hidden')
 }

@@ -5,7 +5,7 @@
 import { Worker } from 'node:worker_threads'
 import { deadline } from '../lib/deadline.ts'
 import { type ErrorCode, type ErrorDetails, GatewayError } from '../errors.ts'
-import type { Exchange } from '../exchange/exchange.ts'
+import type { BuiltInExchange } from '../exchange/built-in.ts'
 import {
   formatKey,
   type FormatName,
@@ -84,7 +84,7 @@ export class LongJobs {
    * The jobs of a key for one exchange. A job that still waits when the exchange is over is dropped. A job fails with
    * `unavailable` if the thread runs out of memory, and with `internal` if it ends otherwise.
    */
-  of(key: string, x: Pick<Exchange, 'whenClosed'>): KeyJobs {
+  of(key: string, x: Pick<BuiltInExchange, 'whenClosed'>): KeyJobs {
     const order = <T>(order: JobMessage): Promise<T> => this.#order(key, x, order) as Promise<T>
     return {
       request: ({ client, upstream, ...job }) =>
@@ -102,7 +102,7 @@ export class LongJobs {
     await this.#thread?.terminate()
   }
 
-  #order(key: string, x: Pick<Exchange, 'whenClosed'>, order: JobMessage): Promise<Result> {
+  #order(key: string, x: Pick<BuiltInExchange, 'whenClosed'>, order: JobMessage): Promise<Result> {
     return new Promise((resolve, reject) => {
       const job: Job = {
         order,

@@ -1,6 +1,7 @@
 /** Estimates of usage where none was reported, and checks whether a reported usage is plausible. */
 import type { Body } from '../formats/body.ts'
-import type { Exchange, Model } from '../exchange/exchange.ts'
+import type { Model } from '../exchange/exchange.ts'
+import type { BuiltInExchange } from '../exchange/built-in.ts'
 import type { CountedUsage, Failure } from '../formats/index.ts'
 import { SAFE_BYTES_PER_TOKEN } from './documents.ts'
 import type { Weight, Weights } from './input.ts'
@@ -41,7 +42,7 @@ export interface Terms extends Rates, Pricing {
 
 /** What a bill is computed from. */
 export interface Billable extends Pick<
-  Exchange,
+  BuiltInExchange,
   'format' | 'delivered' | 'complete' | 'silentMs' | 'elapsedMs' | 'encryptedBytes'
 > {
   readonly body: Body

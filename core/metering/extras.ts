@@ -1,6 +1,6 @@
 /** What a request may cost besides the plain tokens of its model. */
 import type { ModelEntry } from '../config/config.ts'
-import type { Extras } from '../exchange/exchange.ts'
+import type { Extras } from '../exchange/built-in.ts'
 import type { ProviderTool } from '../formats/provider-tools.ts'
 import type { CallName, Calls } from '../money/price.ts'
 

@@ -1,7 +1,7 @@
 /** The holds of a request: on its key's account, and on the quotas of the upstream account that it asks. */
 import type { KeyType, Quota } from '../config/config.ts'
 import { afterWait, GatewayError } from '../errors.ts'
-import type { Exchange, With } from '../exchange/exchange.ts'
+import type { BuiltInExchange, BuiltInWith } from '../exchange/built-in.ts'
 import { type End, type Hold, type HoldAnswer, type HoldRequest, scaled } from '../ledger/hold.ts'
 import type { Keys } from '../keys/keys.ts'
 import type { Ledger } from '../ledger/ledger.ts'
@@ -12,7 +12,7 @@ import type { Notes } from '../records/entry.ts'
 import type { Bill } from './bill.ts'
 import type { MeterState } from './meter-state.ts'
 
-type Known = Exchange & With<'key' | 'model' | 'route'>
+type Known = BuiltInExchange & BuiltInWith<'key' | 'model' | 'route'>
 
 /** What the holder needs of a gateway. */
 interface Host {

@@ -2,7 +2,8 @@
 import type { Body } from '../formats/body.ts'
 import type { Attachment } from '../formats/index.ts'
 import type { JsonView } from '../lib/json/view.ts'
-import type { Exchange, Stored, With } from '../exchange/exchange.ts'
+import type { Stored } from '../exchange/exchange.ts'
+import type { BuiltInExchange, BuiltInWith } from '../exchange/built-in.ts'
 import { type DocumentsJob, documentsTokens } from './documents.ts'
 
 /** Token weights of contents other than text: options of the metering stage. */
@@ -53,7 +54,7 @@ const COPIES = 5
  * @throws GatewayError unavailable if there is not enough memory
  */
 export async function weighDocuments(
-  x: Pick<Exchange, 'reserve' | 'release'> & With<'body'>,
+  x: Pick<BuiltInExchange, 'reserve' | 'release'> & BuiltInWith<'body'>,
   pageTokens: number,
   elsewhere: (job: DocumentsJob) => Promise<readonly (number | undefined)[]>,
 ): Promise<void> {

@@ -1,5 +1,6 @@
 /** What a history entry records about its exchange, when it begins and when it has ended. */
-import type { Attempt, Exchange, Outcome, With } from '../exchange/exchange.ts'
+import type { Attempt, Outcome } from '../exchange/exchange.ts'
+import type { BuiltInExchange, BuiltInWith } from '../exchange/built-in.ts'
 import type { Bill } from './bill.ts'
 import type { CountedUsage } from '../formats/terms.ts'
 import { chargeNotes } from '../ledger/entries.ts'
@@ -9,13 +10,16 @@ import { modelOf } from '../exchange/model.ts'
 import { requestEnd } from '../exchange/request-end.ts'
 import type { ReportedSoFar } from './pricing.ts'
 
-type Known = With<'body' | 'model'>
+type Known = BuiltInWith<'body' | 'model'>
 
 /**
  * Returns what is known before a request is sent.
  * @param withAddress whether to note the client's address
  */
-export function notesAtStart(x: Exchange & Known & With<'key' | 'route' | 'extras'>, withAddress: boolean): Notes {
+export function notesAtStart(
+  x: BuiltInExchange & Known & BuiltInWith<'key' | 'route' | 'extras'>,
+  withAddress: boolean,
+): Notes {
   const { entry, asked } = x.model
   return {
     type: x.key.type,
@@ -38,7 +42,7 @@ export function notesAtStart(x: Exchange & Known & With<'key' | 'route' | 'extra
  * @param now milliseconds since the epoch
  */
 export function notesAtEnd(
-  x: Exchange & Known & With<'route'> & { readonly tally: ReportedSoFar },
+  x: BuiltInExchange & Known & BuiltInWith<'route'> & { readonly tally: ReportedSoFar },
   first: Notes,
   outcome: Outcome,
   result: Bill,

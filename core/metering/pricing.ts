@@ -2,7 +2,7 @@
 import type { ModelEntry } from '../config/config.ts'
 import type { CountedUsage, Format } from '../formats/index.ts'
 import type { UsageTally } from '../formats/tally.ts'
-import type { Extras } from '../exchange/exchange.ts'
+import type { Extras } from '../exchange/built-in.ts'
 import { type HeldCalls, mostBelieved, oneOfEach } from './extras.ts'
 import { hasMedia, NO_USAGE, type Usage } from '../money/usage.ts'
 import { NANO } from '../money/credits.ts'

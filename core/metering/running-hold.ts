@@ -13,6 +13,12 @@ import type { Notes } from '../records/entry.ts'
 import type { TermsPair } from './terms.ts'
 import { hasRounds } from './tool-rounds.ts'
 
+declare module '../exchange/built-in.ts' {
+  interface BuiltInFacts {
+    runningHold: RunningHold
+  }
+}
+
 /** A reply whose holds grow with it. */
 export interface HeldReply extends Billable {
   readonly gone: boolean
@@ -60,7 +66,7 @@ export class RunningHold implements Indexed {
   }
 
   /** Goes on with the holds on the quotas of another account, and the terms there. */
-  reroute(quotaHolds: readonly Hold[], terms: TermsPair): void {
+  goOn(quotaHolds: readonly Hold[], terms: TermsPair): void {
     this.quotaHolds = quotaHolds
     this.terms = terms
     this.#underfunded = this.#holdsLess()

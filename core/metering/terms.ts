@@ -1,6 +1,6 @@
 /** What is known about a model and a conversation before a request is sent, and what its reply adds. */
 import type { KeyType } from '../config/config.ts'
-import type { Exchange, With } from '../exchange/exchange.ts'
+import type { BuiltInExchange, BuiltInWith } from '../exchange/built-in.ts'
 import { type Rates, type Terms, windowOf } from './estimate.ts'
 import { translatedExtras } from './extras.ts'
 import { SAFE_BYTES_PER_TOKEN } from './documents.ts'
@@ -16,12 +16,12 @@ const RATE_MIN = { tokens: 200, ms: 1000 } as const
 /** Maximum size of a request from which to learn how much the upstream adds, in bytes. A larger one hides it. */
 const BODY_BYTES_MAX = 16_384
 
-type Known = Exchange & With<'key' | 'body' | 'model' | 'route' | 'extras'>
+type Known = BuiltInExchange & BuiltInWith<'key' | 'body' | 'model' | 'route' | 'extras'>
 
 /** What an exchange is charged by, and what is held for it. */
 export interface TermsPair {
   readonly charged: Terms
-  /** With what other keys have shown about the model. */
+  /** BuiltInWith what other keys have shown about the model. */
   readonly held: Terms
 }
 

@@ -1,6 +1,6 @@
 /** Checks what operators and shops send against JSON Schemas, and words the first mistake. */
 import type { ErrorObject } from 'ajv'
-import { suggest } from '../config/locate.ts'
+import { suggest } from '../lib/suggest.ts'
 import { compile, expectedOf, type Shape } from '../config/shape.ts'
 
 /** A mistake in what was sent. */

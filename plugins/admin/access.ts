@@ -1,6 +1,8 @@
 /** Who asks: a program with a token, or a person with a session of the page. */
 import { createHmac, timingSafeEqual } from 'node:crypto'
-import { type Exchange, GatewayError, type Host, operator, PerMinute } from 'tollgate/plugin'
+import { GatewayError, PerMinute } from 'tollgate/plugin'
+import * as operator from 'tollgate/plugin/operator'
+import type { BuiltInExchange, BuiltInHost } from 'tollgate/plugin/operator'
 
 /** Who asks. */
 export interface Actor {
@@ -31,7 +33,7 @@ const INCLUDES: Readonly<Record<operator.TokenScope, readonly operator.TokenScop
 
 /** Finds out who asks. */
 export class Access {
-  readonly #host: Pick<Host, 'ledger' | 'now'>
+  readonly #host: Pick<BuiltInHost, 'ledger' | 'now'>
   readonly #failed: PerMinute
   /** Requests with a session that is over. A page sends several at a time, and they must not keep anybody from signing in. */
   readonly #ended: PerMinute
@@ -42,7 +44,10 @@ export class Access {
   readonly #failedSignInsPerMinute: number
   readonly #sessionMs: number
 
-  constructor(host: Pick<Host, 'ledger' | 'now'>, options: { failedSignInsPerMinute: number; sessionHours: number }) {
+  constructor(
+    host: Pick<BuiltInHost, 'ledger' | 'now'>,
+    options: { failedSignInsPerMinute: number; sessionHours: number },
+  ) {
     this.#host = host
     this.#failed = new PerMinute(host.now)
     this.#ended = new PerMinute(host.now)
@@ -55,7 +60,7 @@ export class Access {
    * @param scope what the operation needs
    * @throws GatewayError sign_in_required, forbidden or rate_limited
    */
-  async actor(x: Exchange, scope: operator.TokenScope): Promise<Actor> {
+  async actor(x: BuiltInExchange, scope: operator.TokenScope): Promise<Actor> {
     const actor = await this.#found(x)
     // A page that reads proves its session too, so that it cannot mistake another one in the same browser for its own.
     const reads = x.method === 'GET' || x.method === 'HEAD'
@@ -67,7 +72,7 @@ export class Access {
     return actor
   }
 
-  async #found(x: Exchange): Promise<Actor> {
+  async #found(x: BuiltInExchange): Promise<Actor> {
     const { authorization } = x.headers
     if (authorization !== undefined) {
       const secret = /^bearer +(\S+) *$/i.exec(authorization)?.[1] ?? ''
@@ -96,7 +101,7 @@ export class Access {
    * @throws GatewayError rate_limited or unavailable
    */
   #tried<T>(
-    x: Exchange,
+    x: BuiltInExchange,
     digest: string,
     find: () => Promise<T | undefined>,
     limit = { failed: this.#failed, most: this.#failedSignInsPerMinute },
@@ -110,7 +115,7 @@ export class Access {
   }
 
   async #look(
-    x: Exchange,
+    x: BuiltInExchange,
     digest: string,
     find: () => Promise<unknown>,
     { failed, most }: { readonly failed: PerMinute; readonly most: number },
@@ -137,7 +142,7 @@ export class Access {
   }
 
   /** Finds a token by its secret. @throws GatewayError sign_in_required, rate_limited or unavailable */
-  async #token(x: Exchange, secret: string): Promise<operator.Token> {
+  async #token(x: BuiltInExchange, secret: string): Promise<operator.Token> {
     const digest = operator.digestOf(secret)
     const { ledger, now } = this.#host
     const token = await this.#tried(x, digest, async () =>
@@ -153,7 +158,7 @@ export class Access {
    * @returns who signed in, and the cookie of the session
    * @throws GatewayError sign_in_required, forbidden or rate_limited
    */
-  async signIn(x: Exchange, presented: string): Promise<{ actor: Actor; cookie: string }> {
+  async signIn(x: BuiltInExchange, presented: string): Promise<{ actor: Actor; cookie: string }> {
     checkSite(x)
     const token = await this.#token(x, presented.trim())
     const { ledger, now } = this.#host
@@ -178,19 +183,19 @@ export class Access {
   }
 
   /** Ends the session of an actor. @returns the cookie that forgets it */
-  async signOut(x: Exchange, { secret }: Actor): Promise<string> {
+  async signOut(x: BuiltInExchange, { secret }: Actor): Promise<string> {
     await operator.orUnavailable(this.#host.ledger.records.tokens.end(operator.digestOf(secret)))
     return cookie('', 0, x)
   }
 }
 
-function cookieOf(x: Exchange): string | undefined {
+function cookieOf(x: BuiltInExchange): string | undefined {
   const pairs = (x.headers.cookie ?? '').split(';').map(pair => pair.trim().split('='))
   return pairs.find(([name]) => name === COOKIE)?.[1]
 }
 
 /** A proxy in front says whether the browser uses TLS. A client that forges it only makes its own cookie stricter. */
-function cookie(secret: string, ms: number, x: Exchange): string {
+function cookie(secret: string, ms: number, x: BuiltInExchange): string {
   const secure = /https/i.test(`${String(x.headers['x-forwarded-proto'])} ${String(x.headers['forwarded'])}`)
   const parts = [
     `${COOKIE}=${secret}`,
@@ -207,7 +212,7 @@ function csrfOf(secret: string): string {
   return createHmac('sha256', secret).update('csrf').digest('base64url')
 }
 
-function checkOrigin(x: Exchange, csrf: string): void {
+function checkOrigin(x: BuiltInExchange, csrf: string): void {
   checkSite(x)
   const given = Buffer.from(String(x.headers['x-csrf-token'] ?? ''))
   const expected = Buffer.from(csrf)
@@ -216,7 +221,7 @@ function checkOrigin(x: Exchange, csrf: string): void {
 }
 
 /** Refuses what a browser sends for another site. */
-function checkSite(x: Exchange): void {
+function checkSite(x: BuiltInExchange): void {
   const site = x.headers['sec-fetch-site']
   const { origin, host } = x.headers
   const isOther = origin !== undefined && (!URL.canParse(origin) || new URL(origin).host !== host)

@@ -1,5 +1,7 @@
 /** Redeem codes in the admin API. */
-import { formatCredits, GatewayError, invalidBody, isoTime, operator } from 'tollgate/plugin'
+import { formatCredits, GatewayError } from 'tollgate/plugin'
+import * as operator from 'tollgate/plugin/operator'
+import { invalidBody, isoTime } from 'tollgate/plugin/operator'
 import { amountOf, type Call, futureOf, mapInTurns, noting, type Operation, operation, shownId } from './operation.ts'
 import { CODE, GIVEN_AMOUNT, GIVEN_NAME, GIVEN_TIME, NEW_CODE, shape } from './schemas.ts'
 

@@ -1,5 +1,7 @@
 /** The balances of keys in the admin API. */
-import { formatCredits, isoTime, operator } from 'tollgate/plugin'
+import { formatCredits } from 'tollgate/plugin'
+import * as operator from 'tollgate/plugin/operator'
+import { isoTime } from 'tollgate/plugin/operator'
 import { keyView } from './keys.ts'
 import { amountOf, type Call, keyOf, noting, type Operation, operation } from './operation.ts'
 import { GIVEN_AMOUNT, GIVEN_NAME, GRANT, KEY, listOf, shape } from './schemas.ts'

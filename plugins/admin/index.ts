@@ -1,17 +1,14 @@
+import { GatewayError, listenOption, Reply, WebPage } from 'tollgate/plugin'
+import * as operator from 'tollgate/plugin/operator'
 import {
   csvReply,
-  definePlugin,
-  type Exchange,
-  GatewayError,
+  defineBuiltIn,
+  type BuiltInExchange,
   invalidBody,
-  listenOption,
-  operator,
   PRIVATE,
-  Reply,
   sentence,
-  WebPage,
   smallJson,
-} from 'tollgate/plugin'
+} from 'tollgate/plugin/operator'
 import { Access } from './access.ts'
 import { CODE_OPERATIONS } from './codes.ts'
 import { CREDIT_OPERATIONS } from './credits.ts'
@@ -51,7 +48,7 @@ const ROUTES = OPERATIONS.map(operation => {
  * itself needs a token, or a session that began with
  * one.
  */
-export default definePlugin({
+export default defineBuiltIn({
   name: 'admin',
   summary:
     'Serves the admin page and its API at an address of its own: keys, redeem codes, usage, accounts, audit log.',
@@ -91,7 +88,6 @@ export default definePlugin({
     const access = new Access(host, options)
     const page = new WebPage(new URL('./page/', import.meta.url), '/admin/page')
     const document = openapiOf(OPERATIONS)
-    const ended = new AbortController()
     const office: Office = {
       ...host,
       status: host.status,
@@ -100,7 +96,6 @@ export default definePlugin({
       overview: new operator.OverviewFeed({ config, ledger, pool, sharing, now }),
       trend: new operator.Trend(ledger, host.meter, now),
       openapi: () => document,
-      ended: ended.signal,
     }
     const forgetOld = (): void => {
       ledger.records.requests.forgetBefore(now() - options.idempotencyHours * 3_600_000).catch(() => {})
@@ -108,7 +103,7 @@ export default definePlugin({
     forgetOld()
     const forget = setInterval(forgetOld, FORGET_EVERY_MS).unref()
 
-    async function bodyOf(x: Exchange): Promise<unknown> {
+    async function bodyOf(x: BuiltInExchange): Promise<unknown> {
       const bytes = await x.read(options.bodyBytes)
       if (bytes.length === 0) return {}
       if (!/^application\/json\b/i.test(x.headers['content-type'] ?? ''))
@@ -116,7 +111,7 @@ export default definePlugin({
       return smallJson(bytes)
     }
 
-    async function signIn(x: Exchange): Promise<Reply> {
+    async function signIn(x: BuiltInExchange): Promise<Reply> {
       const { token } = ((await bodyOf(x)) ?? {}) as { token?: unknown }
       if (typeof token !== 'string') throw invalidBody('"token" is missing.', 'token')
       const { actor, cookie } = await access.signIn(x, token)
@@ -133,7 +128,7 @@ export default definePlugin({
       return Reply.json(reply, { ...PRIVATE, 'set-cookie': cookie })
     }
 
-    async function answer(x: Exchange, operation: Operation, params: Record<string, string>): Promise<Reply> {
+    async function answer(x: BuiltInExchange, operation: Operation, params: Record<string, string>): Promise<Reply> {
       const actor = await access.actor(x, operation.scope)
       const query = queryOf(x, operation)
       const body = x.method === 'GET' ? {} : await bodyOf(x)
@@ -189,7 +184,6 @@ export default definePlugin({
           throw refused(thrown)
         }
       },
-      retire: () => ended.abort(),
       close: () => clearInterval(forget),
     }
   },
@@ -207,7 +201,7 @@ function paramsOf({ names, pattern }: (typeof ROUTES)[number], path: string): Re
 }
 
 /** Returns the query with its numbers. @throws GatewayError bad_request */
-function queryOf(x: Exchange, { query, checkQuery }: Operation): Record<string, unknown> {
+function queryOf(x: BuiltInExchange, { query, checkQuery }: Operation): Record<string, unknown> {
   const { properties = {} } = (query ?? {}) as { properties?: Record<string, { type?: unknown }> }
   const given: Record<string, unknown> = Object.create(null) as Record<string, unknown>
   for (const [name, text] of x.query) {

@@ -1,5 +1,6 @@
 /** Finding keys in the admin API. */
-import { formatCredits, GatewayError, operator } from 'tollgate/plugin'
+import { formatCredits, GatewayError } from 'tollgate/plugin'
+import * as operator from 'tollgate/plugin/operator'
 import { keyView } from './keys.ts'
 import { type Call, type Operation, operation } from './operation.ts'
 import { KEY, shape } from './schemas.ts'

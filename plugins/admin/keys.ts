@@ -1,5 +1,7 @@
 /** Keys in the admin API: creating, finding, changing and crediting them. */
-import { formatCredits, GatewayError, isoTime, invalidBody, operator } from 'tollgate/plugin'
+import { formatCredits, GatewayError } from 'tollgate/plugin'
+import * as operator from 'tollgate/plugin/operator'
+import { isoTime, invalidBody } from 'tollgate/plugin/operator'
 import {
   amountOf,
   auditEntry,

@@ -1,5 +1,7 @@
 /** Sessions and tokens in the admin API, the accounts of upstreams, key types, the configuration, the audit log. */
-import { formatCredits, GatewayError, isoTime, operator, Reply } from 'tollgate/plugin'
+import { formatCredits, GatewayError, Reply } from 'tollgate/plugin'
+import * as operator from 'tollgate/plugin/operator'
+import { isoTime } from 'tollgate/plugin/operator'
 import { auditEntry, type Call, noting, type Operation, operation, shownId } from './operation.ts'
 import { ACCOUNT, AUDIT, GIVEN_NAME, KEY_TYPE, listOf, NEW_TOKEN, PROBED, SESSION, shape, TOKEN } from './schemas.ts'
 

@@ -1,6 +1,8 @@
 /** Makes a repeated request with the same idempotency key change nothing and get the same answer. */
 import { createHash, randomBytes } from 'node:crypto'
-import { type Exchange, GatewayError, operator } from 'tollgate/plugin'
+import { GatewayError } from 'tollgate/plugin'
+import * as operator from 'tollgate/plugin/operator'
+import type { BuiltInExchange } from 'tollgate/plugin/operator'
 import type { Actor } from './access.ts'
 
 /** One request that creates or grants something. */
@@ -17,7 +19,7 @@ export class Once {
   }
 
   /** @param body what was asked for @throws GatewayError bad_request if the idempotency key is not one */
-  static of(x: Exchange, actor: Actor, body: unknown, at: number): Once {
+  static of(x: BuiltInExchange, actor: Actor, body: unknown, at: number): Once {
     const key = x.headers['idempotency-key']
     const seed = randomBytes(32).toString('base64url')
     if (key === undefined) return new Once(actor.secret, seed)

@@ -1,27 +1,16 @@
 /** The operations of the admin API: what each takes, answers and needs. */
-import {
-  type Exchange,
-  type FromSchema,
-  GatewayError,
-  type Host,
-  invalidBody,
-  type JSONSchema,
-  type ListPage,
-  operator,
-  type Reply,
-  turn,
-} from 'tollgate/plugin'
+import { type FromSchema, GatewayError, type JSONSchema, type Reply } from 'tollgate/plugin'
+import * as operator from 'tollgate/plugin/operator'
+import { type BuiltInExchange, type BuiltInHost, invalidBody, type ListPage, turn } from 'tollgate/plugin/operator'
 import type { Access, Actor } from './access.ts'
 import type { Once } from './once.ts'
 
 /** What the operations of one generation share. */
-export interface Office extends Host {
+export interface Office extends BuiltInHost {
   readonly access: Access
   readonly codes: operator.CodeBook
   readonly overview: operator.OverviewFeed
   readonly trend: operator.Trend
-  /** Aborts when a newer configuration is in force, or the gateway stops. */
-  readonly ended: AbortSignal
   /** The OpenAPI of the operations. */
   openapi(): unknown
 }
@@ -29,7 +18,7 @@ export interface Office extends Host {
 /** One call of an operation. */
 export interface Call<Q = unknown, B = unknown> {
   readonly office: Office
-  readonly x: Exchange
+  readonly x: BuiltInExchange
   readonly actor: Actor
   /** The variable parts of the path. */
   readonly params: Readonly<Record<string, string>>
@@ -180,7 +169,10 @@ export async function keyOf(call: Call, id = call.params['id'] ?? ''): Promise<o
 }
 
 /** Returns what operators call keys, by their ids: the name, or else the end of the secret. */
-export async function namesOf({ records }: Host['ledger'], ids: readonly string[]): Promise<Map<string, string>> {
+export async function namesOf(
+  { records }: BuiltInHost['ledger'],
+  ids: readonly string[],
+): Promise<Map<string, string>> {
   const keys = await operator.orUnavailable(records.keys.withIds([...new Set(ids)]))
   return new Map(keys.map(({ id, name, hint }) => [id, name || hint]))
 }

@@ -1,19 +1,18 @@
 /** What happened, in the admin API: usage, histories, and what happens at the moment. */
 import { setTimeout as sleep } from 'node:timers/promises'
+import { GatewayError, StreamedReply } from 'tollgate/plugin'
+import * as operator from 'tollgate/plugin/operator'
 import {
   daysAsked,
-  GatewayError,
   type HistoryEntry,
   historyPage,
   historyWish,
   keyDays,
   type ListPage,
-  operator,
   pricedEntries,
   STATEMENT_COLUMNS,
   statementPage,
-  StreamedReply,
-} from 'tollgate/plugin'
+} from 'tollgate/plugin/operator'
 import { type Call, keyOf, namesOf, type Operation, operation } from './operation.ts'
 import { ENTRY, KEY_DAY, LINE, OVERVIEW, TREND, USAGE } from './report-schemas.ts'
 import { DAY, listOf } from './schemas.ts'
@@ -246,8 +245,8 @@ const live = operation({
 })
 
 async function* liveEvents({ office, x, actor }: Call): AsyncGenerator<string> {
-  const { access, overview: feed, ended } = office
-  const signal = AbortSignal.any([x.signal, ended])
+  const { access, overview: feed, retired } = office
+  const signal = AbortSignal.any([x.signal, retired])
   yield 'retry: 3000\n\n'
   while (!signal.aborted) {
     // A session may end, and a token be revoked, while the page is open.

@@ -1,5 +1,7 @@
 /** Single requests in the admin API: their stories, why they failed, and refunds. */
-import { formatCredits, GatewayError, isoTime, operator } from 'tollgate/plugin'
+import { formatCredits, GatewayError } from 'tollgate/plugin'
+import * as operator from 'tollgate/plugin/operator'
+import { isoTime } from 'tollgate/plugin/operator'
 import { auditEntry, namesOf, type Operation, operation } from './operation.ts'
 import { AMOUNT, COUNT, GIVEN_NAME, shape, TEXT, TIME } from './schemas.ts'
 

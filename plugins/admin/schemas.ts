@@ -1,5 +1,6 @@
 /** The shapes of what the admin API takes and answers, as JSON Schemas. Those with a title are components of its OpenAPI. */
-import { operator, PLAIN_TEXT } from 'tollgate/plugin'
+import * as operator from 'tollgate/plugin/operator'
+import { PLAIN_TEXT } from 'tollgate/plugin/operator'
 
 /** Schema of a text. */
 export const TEXT = { type: 'string' } as const

@@ -1,5 +1,6 @@
 /** What tools ask other gateways and providers about a key, and the shapes of the answers. */
-import { type Key, isoTime } from 'tollgate/plugin'
+import type { Key } from 'tollgate/plugin'
+import { isoTime } from 'tollgate/plugin/operator'
 
 /** What is left of a key, in the unit of the tools, and where its answers come from. */
 export interface Account {

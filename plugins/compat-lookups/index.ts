@@ -1,20 +1,9 @@
-import {
-  type Awaitable,
-  credits,
-  dayUsage,
-  definePlugin,
-  type Exchange,
-  GatewayError,
-  type Key,
-  PerMinute,
-  PRIVATE,
-  Reply,
-  usageOf,
-} from 'tollgate/plugin'
+import { type Awaitable, GatewayError, type Key, PerMinute, Reply } from 'tollgate/plugin'
+import { credits, dayUsage, defineBuiltIn, type BuiltInExchange, PRIVATE, usageOf } from 'tollgate/plugin/operator'
 import { type Account, type Answer, PATHS, plain, rounded } from './answers.ts'
 
 /** Answers what customers' tools ask other gateways and providers about a key, in their shapes. */
-export default definePlugin({
+export default defineBuiltIn({
   name: 'compat-lookups',
   summary: "Answers the balance look-ups of customers' tools in their own shapes, and tells agents the balance.",
   on: [
@@ -77,7 +66,7 @@ export default definePlugin({
       }
     }
 
-    function look(x: Exchange, key: Key): Awaitable<Reply> {
+    function look(x: BuiltInExchange, key: Key): Awaitable<Reply> {
       const retryAfterMs = looked.take(key.id, perMinute)
       if (retryAfterMs > 0)
         throw new GatewayError('rate_limited', { message: 'This key looks things up too often.', retryAfterMs })

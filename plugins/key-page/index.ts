@@ -1,14 +1,5 @@
-import {
-  definePlugin,
-  type Exchange,
-  GatewayError,
-  PerMinute,
-  policyOf,
-  presented,
-  PRIVATE,
-  Reply,
-  WebPage,
-} from 'tollgate/plugin'
+import { GatewayError, PerMinute, Reply, WebPage } from 'tollgate/plugin'
+import { defineBuiltIn, type BuiltInExchange, policyOf, presented, PRIVATE } from 'tollgate/plugin/operator'
 
 /** Secrets that one address may ask about in a minute: each is looked up in the store. */
 const ASKED_MAX = 120
@@ -17,7 +8,7 @@ const ASKED_MAX = 120
  * The customers' page: what is left of a key, its usage and its set-up. The page itself has no data; it asks the look-ups
  * of the gateway with the key that a customer pastes.
  */
-export default definePlugin({
+export default defineBuiltIn({
   name: 'key-page',
   summary: "Answers GET / of a browser with the customers' page. Other clients get what stands below it.",
   on: ['GET /', 'GET /page/*'],
@@ -54,7 +45,7 @@ export default definePlugin({
     const settings = { title, contact, base_url: baseUrl.replace(/\/$/, ''), ...(prices && { key_types: tables }) }
 
     /** Tells the holder of a secret what its key is. A stranger cannot guess a secret. */
-    async function stateOf(x: Exchange): Promise<string | undefined> {
+    async function stateOf(x: BuiltInExchange): Promise<string | undefined> {
       const secret = presented(x.headers)
       if (secret === undefined) return undefined
       const retryAfterMs = asked.take(x.addressGroup, ASKED_MAX)

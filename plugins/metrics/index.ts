@@ -1,10 +1,12 @@
 import { hash, timingSafeEqual } from 'node:crypto'
-import { definePlugin, GatewayError, type Host, metering, type Outcome, Reply } from 'tollgate/plugin'
+import { GatewayError, type Outcome, Reply } from 'tollgate/plugin'
+import * as metering from 'tollgate/plugin/metering'
+import { defineBuiltIn, type BuiltInHost } from 'tollgate/plugin/operator'
 import { Counter, labelled, metric, type Value } from './exposition.ts'
 import { RequestMetrics } from './requests.ts'
 
 /** An account as the pool knows it. */
-type Member = Host['pool']['members'] extends ReadonlyMap<string, infer M> ? M : never
+type Member = BuiltInHost['pool']['members'] extends ReadonlyMap<string, infer M> ? M : never
 
 /** What is counted since the start of the process, whatever configuration is in force. */
 interface Counts {
@@ -13,9 +15,9 @@ interface Counts {
   readonly used: metering.UsedSums
 }
 
-const COUNTS = new WeakMap<Host['meter'], Counts>()
+const COUNTS = new WeakMap<BuiltInHost['meter'], Counts>()
 
-function countsOf(meter: Host['meter']): Counts {
+function countsOf(meter: BuiltInHost['meter']): Counts {
   const known = COUNTS.get(meter)
   if (known) return known
   const used = (meter.used ??= new metering.UsedSums())
@@ -25,7 +27,7 @@ function countsOf(meter: Host['meter']): Counts {
 }
 
 /** Metrics for Prometheus. No metric has a label with a key. */
-export default definePlugin({
+export default defineBuiltIn({
   name: 'metrics',
   summary: 'Answers GET /metrics in the Prometheus format.',
   on: ['all', 'GET /metrics'],

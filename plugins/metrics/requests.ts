@@ -1,5 +1,7 @@
 /** What is measured of requests, by key type, model, account and code. OpenTelemetry's names are used where it has one. */
-import { formatCredits, type Exchange, type metering, modelOf, type Outcome, requestEnd } from 'tollgate/plugin'
+import { formatCredits, type Outcome } from 'tollgate/plugin'
+import * as metering from 'tollgate/plugin/metering'
+import { type BuiltInExchange, modelOf, requestEnd } from 'tollgate/plugin/operator'
 import { Counter, Histogram, labelled, metric } from './exposition.ts'
 
 /** Bounds of buckets: seconds of a request, to its first byte, and of the gateway's own work. */
@@ -16,7 +18,7 @@ export class RequestMetrics {
   readonly #overheads = new Histogram(OVERHEAD_SECONDS)
 
   /** Measures a request that has ended. */
-  ended(x: Exchange, outcome: Outcome, now: number): void {
+  ended(x: BuiltInExchange, outcome: Outcome, now: number): void {
     if (!x.inference) return
     const attempts = outcome.kind === 'answered' ? [] : outcome.attempts
     const { code, kind } = requestEnd(outcome)

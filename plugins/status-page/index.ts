@@ -1,4 +1,6 @@
-import { definePlugin, GatewayError, type KeyType, type Outcome, Reply, Traffic, WebPage } from 'tollgate/plugin'
+import { GatewayError, type KeyType, type Outcome, Reply, WebPage } from 'tollgate/plugin'
+import { Traffic } from 'tollgate/plugin/metering'
+import { defineBuiltIn } from 'tollgate/plugin/operator'
 
 /** Interval at which this process adds its counts to those of all, in milliseconds. */
 const FLUSH_EVERY_MS = 5000
@@ -20,7 +22,7 @@ const DEGRADED = 0.1
 const DOWN = 0.5
 
 /** Shows everybody which models can be used, from real traffic. It has no customer's data. */
-export default definePlugin({
+export default defineBuiltIn({
   name: 'status-page',
   summary: 'Answers GET /status: which models are up, degraded or down, from real traffic of the last day.',
   on: ['GET /status', 'GET /status/*', 'inference'],

@@ -2,7 +2,7 @@
 import { GatewayError } from '../../core/errors.ts'
 import { FORMATS, Translation, type FormatName } from '../../core/formats/index.ts'
 import type { ModelTraits } from '../../core/formats/translate/neutral.ts'
-import { bodyOf } from '../body.ts'
+import { bodyOf } from 'tollgate/testing'
 
 /** What becomes of a request: the upstream's body and the dropped members, or the refusal. */
 export interface Fate {

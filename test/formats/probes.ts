@@ -1,7 +1,7 @@
 /** Requests with one feature each, and the fate of that feature on the way to each format. */
 import { GatewayError } from '../../core/errors.ts'
 import { FORMATS, Translation, type FormatName } from '../../core/formats/index.ts'
-import { bodyOf } from '../body.ts'
+import { bodyOf } from 'tollgate/testing'
 
 export interface Probe {
   /** The request by its format: it contains the feature. There is one for each upstream of another format. */

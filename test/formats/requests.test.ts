@@ -1,7 +1,7 @@
 import { readdirSync, readFileSync } from 'node:fs'
 import t from 'tap'
 import { FORMATS, type FormatName } from '../../core/formats/index.ts'
-import { bodyOf } from '../body.ts'
+import { bodyOf } from 'tollgate/testing'
 import { become } from './become.ts'
 import { refusalOf } from './provider-rules.ts'
 

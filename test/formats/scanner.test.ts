@@ -3,7 +3,7 @@ import t from 'tap'
 import { FORMATS, type Format, type FormatName, type Rewriter } from '../../core/formats/index.ts'
 import { OutputBytes } from '../../core/upstream/relay/event-filter.ts'
 import { PassThroughFilter } from '../../core/upstream/relay/stream-filter.ts'
-import { bodyOf } from '../body.ts'
+import { bodyOf } from 'tollgate/testing'
 
 t.test('the scanner finds the same in unparsed events as in parsed ones', t => {
   const format = FORMATS['chat-completions']

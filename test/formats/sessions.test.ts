@@ -2,7 +2,7 @@ import t from 'tap'
 import { FORMATS, type FormatName } from '../../core/formats/index.ts'
 import { withoutOwn } from '../../core/formats/own-values.ts'
 import type { ModelTraits } from '../../core/formats/translate/neutral.ts'
-import { bodyOf } from '../body.ts'
+import { bodyOf } from 'tollgate/testing'
 import { become } from './become.ts'
 import { refusalOf } from './provider-rules.ts'
 

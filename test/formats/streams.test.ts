@@ -2,8 +2,8 @@ import { setImmediate as turn } from 'node:timers/promises'
 import t from 'tap'
 import { startGateway, type TestGateway } from '../gateway.ts'
 import { ScriptedUpstream } from '../upstream.ts'
-import { STREAMS, type RecordedStream } from './streams.ts'
-import { bodyOf } from '../body.ts'
+import { STREAMS, type RecordedStream } from 'tollgate/testing'
+import { bodyOf } from 'tollgate/testing'
 
 const LAYOUTS: [string, (events: readonly string[]) => string][] = [
   ['as the vendor sends it', events => `${events.join('\n\n')}\n\n`],

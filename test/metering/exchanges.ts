@@ -12,7 +12,8 @@ import { type Format, type FormatName, formatOf, PLAIN, type ReplyEvent } from '
 import { Hold, type HoldRequest } from '../../core/ledger/hold.ts'
 import { createLog, Scrubber } from '../../core/lib/log.ts'
 import { MeterState } from '../../core/metering/meter-state.ts'
-import type { Facts, Host, Outcome, Plugin, Stage } from '../../core/plugin.ts'
+import type { Fact, Outcome, Plugin } from 'tollgate/plugin'
+import type { BuiltInFacts, BuiltInStage } from 'tollgate/plugin/metering'
 import { Pool } from '../../core/pool/pool.ts'
 import type { Notes } from '../../core/records/entry.ts'
 import { downwardHeaders } from '../../core/upstream/connection/headers.ts'
@@ -135,7 +136,7 @@ export interface Going {
   readonly encryptedBytes?: number
   readonly delivered?: number
   /** What is different about the key. */
-  readonly key?: Partial<Facts['key']>
+  readonly key?: Partial<BuiltInFacts['key']>
 }
 
 /** What became of a request. */
@@ -158,7 +159,7 @@ export interface Ended {
 export class Exchanges {
   readonly config: Config
   readonly meter = new MeterState()
-  readonly #stages: readonly Stage[]
+  readonly #stages: readonly BuiltInStage<Fact, Fact>[]
   #requests: HoldRequest[] = []
   #ends: { charge: bigint; notes: Notes }[] = []
 
@@ -199,9 +200,11 @@ export class Exchanges {
       newId: () => 'id',
       attempts: { of: () => undefined },
       longJobs: { of: () => () => Promise.reject(new Error('no other thread')) },
-    } as unknown as Host
+    }
     const options = new Map(config.chain.map(entry => [entry.plugin, entry.options]))
-    this.#stages = STAGES.map(plugin => plugin.setup((options.get(plugin.name) ?? {}) as never, host) as Stage)
+    this.#stages = STAGES.map(
+      plugin => plugin.setup((options.get(plugin.name) ?? {}) as never, host as never) as BuiltInStage<Fact, Fact>,
+    )
     // The timers that only a gateway needs.
     for (const stage of this.#stages) void stage.close?.()
   }

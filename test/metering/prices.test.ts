@@ -1,7 +1,7 @@
 import t from 'tap'
 import type { FormatName } from '../../core/formats/index.ts'
 import { greatestFactor, type Price } from '../../core/money/price.ts'
-import type { KeyType } from '../../core/plugin.ts'
+import type { KeyType } from 'tollgate/plugin'
 import { mostBelowZero } from '../ledger/below-zero.ts'
 import type { Edit } from '../gateway-file.ts'
 import {

@@ -1,7 +1,7 @@
 import t from 'tap'
 import accessLog from '../../plugins/access-log.ts'
-import { GatewayError } from '../../core/plugin.ts'
-import { drive } from '../drive.ts'
+import { GatewayError } from 'tollgate/plugin'
+import { drive } from 'tollgate/testing'
 import { at, CHAT, hostWith, keyOf, modelOf, NOW } from './facts.ts'
 
 async function line(exchange: object, facts: object, outcome: object): Promise<any> {

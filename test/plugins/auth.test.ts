@@ -1,6 +1,6 @@
 import t from 'tap'
 import auth from '../../plugins/auth.ts'
-import { drive, type Driven } from '../drive.ts'
+import { drive, type Driven } from 'tollgate/testing'
 import { at, CHAT, hostWith, keyOf, NOW } from './facts.ts'
 
 const SECRET = 'sk-secret'

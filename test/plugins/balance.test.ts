@@ -1,8 +1,8 @@
 import t from 'tap'
 import balance from '../../plugins/balance.ts'
-import type { Reply } from '../../core/plugin.ts'
+import type { Reply } from 'tollgate/plugin'
 import { NANO } from '../../core/money/credits.ts'
-import { drive } from '../drive.ts'
+import { drive } from 'tollgate/testing'
 import { at, hostWith, keyOf, NO_SUMMARY } from './facts.ts'
 
 t.test('the balance is in credits, with exact nano-credits beside it, and must not be cached', async t => {

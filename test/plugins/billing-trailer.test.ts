@@ -1,6 +1,6 @@
 import t from 'tap'
 import trailer from '../../plugins/billing-trailer.ts'
-import { drive } from '../drive.ts'
+import { drive } from 'tollgate/testing'
 import { at, CHAT, event, headOf } from './facts.ts'
 
 const facts = { runningHold: { receipt: () => ({ charge: 330_000n, balance: 9_900_000_000n }) } } as never

@@ -1,7 +1,7 @@
 import t from 'tap'
 import countTokens from '../../plugins/count-tokens.ts'
-import type { Reply } from '../../core/plugin.ts'
-import { drive, type Driven } from '../drive.ts'
+import type { Reply } from 'tollgate/plugin'
+import { drive, type Driven } from 'tollgate/testing'
 import { at, bodyFrom, format, headOf, hostWith, keyOf, MESSAGES, RESPONSES, routeOf } from './facts.ts'
 
 const COUNT = '/v1/messages/count_tokens'

@@ -1,6 +1,6 @@
 import t from 'tap'
 import defaultModel from '../../plugins/default-model.ts'
-import { drive } from '../drive.ts'
+import { drive } from 'tollgate/testing'
 import { at, bodyFrom, CHAT, hostWith, keyOf } from './facts.ts'
 
 const ask = async (type: string, value: object) => {

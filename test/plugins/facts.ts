@@ -3,10 +3,11 @@ import { fileURLToPath } from 'node:url'
 import { checkChain } from '../../core/chain/check-chain.ts'
 import type { Config } from '../../core/config/config.ts'
 import { loadConfig } from '../../core/config/load.ts'
-import { bodyOf } from '../body.ts'
+import { bodyOf } from 'tollgate/testing'
 import { ReplyEvent } from '../../core/formats/events.ts'
 import { formatOf, PLAIN } from '../../core/formats/index.ts'
-import { type Exchange, type Facts, type Format, type Head, type Host, Route } from '../../core/plugin.ts'
+import type { Head } from 'tollgate/plugin'
+import { type BuiltInExchange, type BuiltInFacts, type BuiltInHost, type Format, Route } from 'tollgate/plugin/metering'
 import { createLog, Scrubber } from '../../core/lib/log.ts'
 import { NANO } from '../../core/money/credits.ts'
 import { Pool } from '../../core/pool/pool.ts'
@@ -17,7 +18,7 @@ const FILE = fileURLToPath(new URL('../../gateway.yaml', import.meta.url))
 export const config: Config = await loadConfig(FILE, {}, checkChain).then(({ config }) => config as Config)
 
 /** A host with the configuration, and with what a test adds. */
-export function hostWith(more: Record<string, unknown> = {}): Partial<Host> {
+export function hostWith(more: Record<string, unknown> = {}): Partial<BuiltInHost> {
   return { config, now: () => NOW, pool: poolOf(), ...more }
 }
 
@@ -47,7 +48,7 @@ export const NO_SUMMARY = {
 }
 
 /** An active key with ten credits. */
-export function keyOf(type: string, more: Partial<Facts['key']> = {}): Facts['key'] {
+export function keyOf(type: string, more: Partial<BuiltInFacts['key']> = {}): BuiltInFacts['key'] {
   return {
     id: 'key_1',
     type,
@@ -64,23 +65,23 @@ export function keyOf(type: string, more: Partial<Facts['key']> = {}): Facts['ke
   }
 }
 
-export function bodyFrom(value: unknown): Facts['body'] {
+export function bodyFrom(value: unknown): BuiltInFacts['body'] {
   return bodyOf(Buffer.from(JSON.stringify(value)))
 }
 
-export function modelOf(type: string, id: string): Facts['model'] {
+export function modelOf(type: string, id: string): BuiltInFacts['model'] {
   const entry = config.keyTypes.get(type)?.models.get(id)
   if (!entry) throw new Error(`there is no model ${id}`)
   return { asked: id, entry, headers: {} }
 }
 
 /** The route of a key type's requests in a format that its upstream supports. */
-export function routeOf(type: string, path: string): Facts['route'] {
+export function routeOf(type: string, path: string): BuiltInFacts['route'] {
   const upstream = config.keyTypes.get(type)?.upstreams[0]
   if (!upstream) throw new Error(`there is no key type ${type}`)
   const [account] = upstream.accounts
   if (!account) throw new Error(`${upstream.name} has no account`)
-  const retry = config.keyTypes.get(type)?.retry as Facts['route']['retry']
+  const retry = config.keyTypes.get(type)?.retry as BuiltInFacts['route']['retry']
   return new Route(
     [{ upstream, account, format: format(path), model: 'm', lastResort: false }],
     retry,
@@ -100,6 +101,6 @@ export function event(path: string, json: unknown): ReplyEvent {
 }
 
 /** An exchange at a path. */
-export function at(path: string, more: Partial<Exchange> = {}): Partial<Exchange> {
+export function at(path: string, more: Partial<BuiltInExchange> = {}): Partial<BuiltInExchange> {
   return { path, method: path.startsWith('/v1/') ? 'POST' : 'GET', ...more }
 }

@@ -1,9 +1,9 @@
 import t from 'tap'
 import health from '../../plugins/health.ts'
-import type { Reply } from '../../core/plugin.ts'
+import type { Reply } from 'tollgate/plugin'
 import type { KeyType } from '../../core/config/config.ts'
 import type { PooledAccount } from '../../core/pool/pool.ts'
-import { drive } from '../drive.ts'
+import { drive } from 'tollgate/testing'
 import { at, config, hostWith, poolOf } from './facts.ts'
 
 async function ask(path: string, status: object, pool = poolOf()): Promise<{ status: number; body: any }> {

@@ -1,7 +1,7 @@
 import t from 'tap'
 import history from '../../plugins/history.ts'
-import type { Reply } from '../../core/plugin.ts'
-import { drive, type Driven } from '../drive.ts'
+import type { Reply } from 'tollgate/plugin'
+import { drive, type Driven } from 'tollgate/testing'
 import { at, hostWith, keyOf } from './facts.ts'
 
 interface Range {

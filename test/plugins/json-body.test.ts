@@ -1,6 +1,6 @@
 import t from 'tap'
 import jsonBody from '../../plugins/json-body.ts'
-import { drive, type Driven } from '../drive.ts'
+import { drive, type Driven } from 'tollgate/testing'
 import { at, CHAT, hostWith, MESSAGES } from './facts.ts'
 
 function read(path: string, text: string): Promise<Driven> {

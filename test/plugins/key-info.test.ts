@@ -1,9 +1,9 @@
 import t from 'tap'
 import keyInfo from '../../plugins/key-info.ts'
 import type { Config, KeyType, Quota } from '../../core/config/config.ts'
-import type { Reply } from '../../core/plugin.ts'
+import type { Reply } from 'tollgate/plugin'
 import { NANO } from '../../core/money/credits.ts'
-import { drive } from '../drive.ts'
+import { drive } from 'tollgate/testing'
 import { at, config, hostWith, keyOf, NO_SUMMARY, NOW } from './facts.ts'
 
 async function ask(

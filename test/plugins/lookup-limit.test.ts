@@ -1,6 +1,6 @@
 import t from 'tap'
 import lookupLimit from '../../plugins/lookup-limit.ts'
-import { drive } from '../drive.ts'
+import { drive } from 'tollgate/testing'
 import { at, hostWith, keyOf, NOW } from './facts.ts'
 
 t.test('each key may look itself up only so often a minute', async t => {

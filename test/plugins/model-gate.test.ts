@@ -1,6 +1,6 @@
 import t from 'tap'
 import modelGate from '../../plugins/model-gate.ts'
-import { drive } from '../drive.ts'
+import { drive } from 'tollgate/testing'
 import { at, bodyFrom, CHAT, event, format, headOf, hostWith, keyOf, MESSAGES, modelOf } from './facts.ts'
 
 const ask = async (type: string, path: string, model: string) => {

@@ -1,7 +1,7 @@
 import t from 'tap'
 import models from '../../plugins/models.ts'
-import type { Reply } from '../../core/plugin.ts'
-import { drive } from '../drive.ts'
+import type { Reply } from 'tollgate/plugin'
+import { drive } from 'tollgate/testing'
 import { startGateway } from '../gateway.ts'
 import { at, hostWith, keyOf } from './facts.ts'
 

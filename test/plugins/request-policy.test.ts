@@ -1,6 +1,6 @@
 import t from 'tap'
 import requestPolicy from '../../plugins/request-policy.ts'
-import { drive } from '../drive.ts'
+import { drive } from 'tollgate/testing'
 import { at, bodyFrom, CHAT, headOf, hostWith, keyOf, modelOf, RESPONSES } from './facts.ts'
 
 const ask = async (path: string, value: object) => {

@@ -1,6 +1,6 @@
 import t from 'tap'
 import retries from '../../plugins/retries.ts'
-import { drive, type Driven } from '../drive.ts'
+import { drive, type Driven } from 'tollgate/testing'
 import { at, bodyFrom, CHAT, hostWith, keyOf } from './facts.ts'
 
 function ask(headers: object, claims: object = {}): Promise<Driven> {

@@ -1,6 +1,6 @@
 import t from 'tap'
 import router from '../../plugins/router.ts'
-import { drive } from '../drive.ts'
+import { drive } from 'tollgate/testing'
 import { at, bodyFrom, CHAT, hostWith, keyOf, MESSAGES, modelOf, RESPONSES } from './facts.ts'
 
 const route = async (type: string, model: string, path: string): Promise<any> => {

@@ -1,6 +1,6 @@
 import t from 'tap'
 import sseTap from '../../plugins/sse-tap.ts'
-import { drive } from '../drive.ts'
+import { drive } from 'tollgate/testing'
 import { at, bodyFrom, CHAT, event, modelOf, routeOf } from './facts.ts'
 
 const tap = (value: object, json: unknown[]) => {

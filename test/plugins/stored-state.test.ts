@@ -1,6 +1,6 @@
 import t from 'tap'
 import storedState from '../../plugins/stored-state.ts'
-import { drive } from '../drive.ts'
+import { drive } from 'tollgate/testing'
 import { at, bodyFrom, event, hostWith, keyOf, modelOf, RESPONSES, routeOf } from './facts.ts'
 
 const ask = (value: object, sizes: unknown[], events: unknown[] = [], noted: unknown[] = [], more: object = {}) => {

@@ -1,6 +1,6 @@
 import t from 'tap'
 import upstreamErrors from '../../plugins/upstream-errors.ts'
-import { drive } from '../drive.ts'
+import { drive } from 'tollgate/testing'
 import { CHAT, format, headOf, hostWith, MESSAGES, routeOf } from './facts.ts'
 
 const fail = async (status: number, failure: object, path = CHAT, headers = {}): Promise<any> => {

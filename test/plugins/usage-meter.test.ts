@@ -3,8 +3,8 @@ import usageMeter from '../../plugins/usage-meter.ts'
 import { MeterState } from '../../core/metering/meter-state.ts'
 import { NO_EXTRAS } from '../../core/metering/extras.ts'
 import { NANO } from '../../core/money/credits.ts'
-import { Tally } from '../../plugins/sse-tap.ts'
-import { drive, type Driven } from '../drive.ts'
+import { Tally } from '../../core/exchange/tally.ts'
+import { drive, type Driven } from 'tollgate/testing'
 import { at, bodyFrom, CHAT, format, hostWith, keyOf, modelOf, routeOf } from './facts.ts'
 
 interface Asked {

@@ -1,9 +1,14 @@
 /** Streams in the exact shapes that providers send, oddities included, each with its reported usage. */
+import { ReplyEvent } from '../formats/events.ts'
+import { formatOf, PLAIN } from '../formats/index.ts'
 
+/** A stream that a provider has sent. */
 export interface RecordedStream {
   readonly name: string
   readonly type: 'famA' | 'famC'
+  /** The endpoint of its format. */
   readonly path: string
+  /** Its events, as text. */
   readonly events: readonly string[]
   /** The history entry's counters. */
   readonly usage: { readonly input: number; readonly output: number; readonly cacheRead?: number }
@@ -36,6 +41,7 @@ const response = (status: string, rest: object = {}): object => ({
   ...rest,
 })
 
+/** The recorded streams. */
 export const STREAMS: readonly RecordedStream[] = [
   {
     name: 'chat: the usual, with obfuscation and a null usage on every chunk',
@@ -256,3 +262,16 @@ export const STREAMS: readonly RecordedStream[] = [
     usage: { input: 60_997, output: 3341 },
   },
 ]
+
+/**
+ * Returns the events of a stream as the hooks of a stage see them.
+ * @param path the endpoint of its format
+ * @param texts its events: lines of `event:` and `data:`
+ */
+export function replyEvents(path: string, texts: readonly string[]): ReplyEvent[] {
+  const format = formatOf(path) ?? PLAIN
+  return texts.map(text => {
+    const field = (name: string): string => new RegExp(`^${name}: ?(.*)$`, 'm').exec(text)?.[1] ?? ''
+    return new ReplyEvent(format, field('event'), field('data'))
+  })
+}

@@ -1,0 +1,26 @@
+/** Objects that report a member which nobody has, so that a misspelt name is not taken for a missing value. */
+import { suggest } from './suggest.ts'
+
+/** Members that engines and libraries look for on any object. */
+const PROBED: ReadonlySet<string> = new Set(['then', 'toJSON', 'asymmetricMatch', 'nodeType', 'tagName', '$$typeof'])
+
+/**
+ * Returns a prototype whose unknown members throw. It stands at the end of a prototype chain, so that only misses reach it:
+ * the members of the object itself stay as fast as they are, and private fields work.
+ * @param what what the object is called in the error, such as `x.body`
+ * @param names the names that are suggested
+ * @param isOptional whether a name may be missing; symbols, and what engines look for, may be missing anyway
+ */
+export function reportingMisspelt(
+  what: string,
+  names: readonly string[],
+  isOptional: (name: string) => boolean = () => false,
+): object {
+  return new Proxy(Object.prototype, {
+    get(objects, name, receiver) {
+      if (typeof name === 'symbol' || name in objects || PROBED.has(name) || isOptional(name))
+        return Reflect.get(objects, name, receiver)
+      throw new TypeError(`${what} has no member "${name}"; ${suggest(name, names) ?? 'docs/plugins.md lists them'}`)
+    },
+  })
+}

@@ -1,0 +1,52 @@
+/**
+ * What the built-in plugins on the way of a request import as `tollgate/plugin/metering`. It may change at any time: a
+ * plugin of your own that imports it must be tested with each version of Tollgate.
+ */
+export * from './built-in.ts'
+export * from '../metering/index.ts'
+
+// Requests and replies.
+export type { Quota, Upstream } from '../config/config.ts'
+export { afterWait } from '../errors.ts'
+export { ClientAttempt, attemptPartOf, digestOf, nameOf } from '../exchange/attempts.ts'
+export type { Extras } from '../exchange/built-in.ts'
+export type { Stored } from '../exchange/exchange.ts'
+export { type Candidate, candidateOf, type Compacting, Route } from '../exchange/route.ts'
+export { Tally } from '../exchange/tally.ts'
+export { Body } from '../formats/body.ts'
+export { BodyReader } from '../formats/body-reader.ts'
+export { classify } from '../formats/classify.ts'
+export { failureCause } from '../formats/failures.ts'
+export {
+  compactionsIn,
+  conversationKey,
+  DroppedFields,
+  dropExtra,
+  dropTools,
+  dropUnlisted,
+  type Extra,
+  extrasOf,
+  type Format,
+  KNOWN_MEMBERS,
+  mayReadAgain,
+  modelsNamed,
+  overflowOf,
+  POLICIES,
+  type Policy,
+  predictedTokens,
+  type ProviderTool,
+  renameAdvisors,
+  renameModels,
+  type StoredReference,
+  storedIds,
+  Translation,
+} from '../formats/index.ts'
+export { SwapList } from '../lib/swap-list.ts'
+export { noneLeft } from '../pool/none-left.ts'
+export { Traffic } from '../pool/traffic.ts'
+
+// Money.
+export { floorOf } from '../ledger/entries.ts'
+export type { EndReason, Hold, HoldRequest } from '../ledger/hold.ts'
+export { NO_EXTRAS, oneOfEach } from '../metering/extras.ts'
+export { type ConditionName, type Conditions, leastCharge, type Price } from '../money/price.ts'

@@ -1,0 +1,21 @@
+/**
+ * What the built-in plugins for operators and for look-ups import as `tollgate/plugin/operator`. It may change at any time:
+ * a plugin of your own that imports it must be tested with each version of Tollgate.
+ */
+export * from './built-in.ts'
+export * from '../operator/index.ts'
+
+// Accounts and their history.
+export { historyPage, historyWish, pricedEntries } from '../account/history-page.ts'
+export { STATEMENT_COLUMNS, statementPage, statementSums } from '../account/statement-page.ts'
+export { daysAsked, keyDays } from '../account/usage-days.ts'
+export { balanceOf, credits, dayUsage, isoTime, policyOf, PRIVATE, usageOf } from '../account/views.ts'
+export type { Quota } from '../config/config.ts'
+export { leastCharge } from '../money/price.ts'
+export type { HistoryEntry } from '../records/entry.ts'
+
+// Requests and replies.
+export { csvReply, type ListPage } from '../client/csv-reply.ts'
+export { smallJson } from '../client/small-json.ts'
+export { PLAIN_TEXT } from '../lib/printable.ts'
+export { sentence } from '../lib/sentence.ts'
