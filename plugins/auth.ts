@@ -7,13 +7,6 @@ import {
   leastCharge,
 } from 'tollgate/plugin/metering'
 
-declare module 'tollgate/plugin' {
-  interface Facts {
-    /** The secret that the customer presented, for stages that must look the key up again. */
-    secret: string
-  }
-}
-
 /**
  * Identifies the caller. Unknown, disabled and malformed keys get the same answer. Expired and exhausted keys may still
  * read their balance and history but not buy. A key that cannot buy is refused before the request's body is read. A

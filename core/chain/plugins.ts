@@ -1,28 +1,11 @@
 /** Finds plugins. The folder is the registry: the name of a file is the word in `chain:`. */
 import { existsSync, readdirSync, statSync } from 'node:fs'
-import { registerHooks } from 'node:module'
 import { basename, join, resolve } from 'node:path'
 import { fileURLToPath, pathToFileURL } from 'node:url'
 import { didYouMean, nearest, suggest } from '../lib/suggest.ts'
+import './modules.ts'
 import { reasonOf } from '../lib/log.ts'
 import { METHODS, type Plugin, SCOPE_WORDS } from './stage.ts'
-
-/** The modules that plugins and their tests import, from any folder, whether or not Tollgate is installed there. */
-const MODULES: Readonly<Record<string, string>> = {
-  'tollgate/plugin': '../plugin/index.ts',
-  'tollgate/plugin/metering': '../plugin/metering.ts',
-  'tollgate/plugin/operator': '../plugin/operator.ts',
-  'tollgate/testing': '../testing/index.ts',
-}
-
-registerHooks({
-  resolve: (specifier, context, next) => {
-    const file = MODULES[specifier]
-    return file === undefined
-      ? next(specifier, context)
-      : { url: new URL(file, import.meta.url).href, shortCircuit: true }
-  },
-})
 
 const BUILT_IN = fileURLToPath(new URL('../../plugins', import.meta.url))
 

@@ -1,6 +1,7 @@
 /** The command line: its commands with their options, and what becomes of mistakes. */
 import { Command, CommanderError } from 'commander'
 import manifest from '../../package.json' with { type: 'json' }
+import type { Config } from '../config/config.ts'
 import type { Environment } from '../lib/environment.ts'
 import { printSchema, type SchemaOptions } from './schema.ts'
 import { type AuditOptions, runAudit } from './audit.ts'
@@ -19,6 +20,7 @@ import {
   type TopUpOptions,
 } from './keys.ts'
 import { setStatus } from './key-status.ts'
+import { newPlugin, type NewPluginOptions, testPlugins } from './new-plugin.ts'
 import { testNotices } from './notices.ts'
 import { runRebuild } from './rebuild.ts'
 import { listFailures, listRunningOut, showStatement } from './reports.ts'
@@ -55,6 +57,19 @@ export async function runCommandLine(
   }
 }
 
+/** The program to which commands are added, and what their actions need. */
+interface CommandLine {
+  readonly program: Command
+  /** For `start`. */
+  readonly environment: Environment
+  /** For all other commands: nothing is logged, since they print their results. */
+  readonly quiet: Environment
+  /** Returns the file that a command was given, or else the one of `--config`. */
+  readonly file: (given?: string) => string
+  /** Runs an action with the checked configuration. */
+  readonly onConfig: (use: (config: Config) => Promise<void>) => Promise<void>
+}
+
 function programOf(environment: Environment, quiet: Environment): Command {
   const program = new Command('tollgate')
     .description('The gateway for resellers of language-model access.')
@@ -68,7 +83,6 @@ function programOf(environment: Environment, quiet: Environment): Command {
       writeOut: text => environment.print(text.trimEnd()),
       writeErr: text => environment.complain(text.trimEnd()),
     })
-
   /** The configuration file named by the command, or by one above it. */
   let chosen = ''
   program.hook('preAction', (_program, command) => {
@@ -76,9 +90,25 @@ function programOf(environment: Environment, quiet: Environment): Command {
       chosen = at.opts<{ config?: string }>().config ?? ''
   })
   const file = (given?: string): string => given ?? chosen
-  const onConfig = async (use: (config: Awaited<ReturnType<typeof configured>>) => Promise<void>): Promise<void> =>
-    use(await configured(quiet, file()))
+  const line: CommandLine = {
+    program,
+    environment,
+    quiet,
+    file,
+    onConfig: async use => use(await configured(quiet, file())),
+  }
+  addFileCommands(line)
+  addPluginCommands(line)
+  addLedgerCommands(line)
+  addReportCommands(line)
+  addKeyCommands(line)
+  addTokenCommands(line)
+  addUpstreamCommands(line)
+  takeConfig(program.commands)
+  return program
+}
 
+function addFileCommands({ program, environment, quiet, file }: CommandLine): void {
   program
     .command('start [file]')
     .description('run the gateway')
@@ -97,14 +127,29 @@ function programOf(environment: Environment, quiet: Environment): Command {
     .description('print each endpoint with the stages of its requests')
     .action((given?: string) => plan(quiet, file(given)))
   program
-    .command('plugins [file]')
-    .description('print all plugins')
-    .action((given?: string) => listPlugins(quiet, file(given)))
-  program
     .command('schema [file]')
     .description('print the JSON Schema of the configuration, for editors')
     .option('--markdown', 'print the reference of all options instead')
     .action((given: string | undefined, options: SchemaOptions) => printSchema(quiet, file(given), options))
+}
+
+function addPluginCommands({ program, quiet, file, onConfig }: CommandLine): void {
+  const plugins = program
+    .command('plugins [file]')
+    .description('print all plugins')
+    .action((given?: string) => listPlugins(quiet, file(given)))
+  plugins
+    .command('new <name>')
+    .description('write a plugin, and a test of it, to change')
+    .option('--folder <folder>', 'where to write it, relative to gateway.yaml', './plugins')
+    .action((name: string, options: NewPluginOptions) => onConfig(config => newPlugin(quiet, config, name, options)))
+  plugins
+    .command('test [tests...]')
+    .description('run tests of plugins; by default those in plugins/ beside gateway.yaml')
+    .action((tests: readonly string[]) => testPlugins(quiet, file(), tests))
+}
+
+function addLedgerCommands({ program, quiet, onConfig }: CommandLine): void {
   program
     .command('audit')
     .description('compare every balance with the records; exit status 1 if any differs')
@@ -124,7 +169,13 @@ function programOf(environment: Environment, quiet: Environment): Command {
       requireOptions(options, 'reason')
       return onConfig(config => creditEntry(quiet, config, entry, options))
     })
+  program
+    .command('rebuild')
+    .description('fill an empty store from the records')
+    .action(() => onConfig(config => runRebuild(quiet, config)))
+}
 
+function addReportCommands({ program, quiet, onConfig }: CommandLine): void {
   program
     .command('usage')
     .description('print requests, tokens, credits, cost, errors and times, summed up by UTC day')
@@ -148,12 +199,16 @@ function programOf(environment: Environment, quiet: Environment): Command {
     .description('print what happened to one request, and why')
     .option(...JSON_OPTION)
     .action((request: string, options: Output) => onConfig(config => explainRequest(quiet, config, request, options)))
-  program
-    .command('rebuild')
-    .description('fill an empty store from the records')
-    .action(() => onConfig(config => runRebuild(quiet, config)))
+}
 
-  const keys = program.command('keys').description("create and manage customers' keys").enablePositionalOptions()
+function addKeyCommands(line: CommandLine): void {
+  const keys = line.program.command('keys').description("create and manage customers' keys").enablePositionalOptions()
+  addKeyCreation(keys, line)
+  addKeyReports(keys, line)
+  addKeyChanges(keys, line)
+}
+
+function addKeyCreation(keys: Command, { quiet, onConfig }: CommandLine): void {
   keys
     .command('create')
     .description('create keys and print them once')
@@ -169,6 +224,9 @@ function programOf(environment: Environment, quiet: Environment): Command {
       requireOptions(options, 'type', 'credits')
       return onConfig(config => createKeys(quiet, config, options))
     })
+}
+
+function addKeyReports(keys: Command, { quiet, onConfig }: CommandLine): void {
   keys
     .command('list')
     .description('print all keys, or some of them')
@@ -207,6 +265,9 @@ function programOf(environment: Environment, quiet: Environment): Command {
     .option('--limit <number>', 'print at most so many', '50')
     .option(...JSON_OPTION)
     .action(options => onConfig(config => listRunningOut(quiet, config, options)))
+}
+
+function addKeyChanges(keys: Command, { quiet, onConfig }: CommandLine): void {
   keys
     .command('topup <id> <credits>')
     .description("add to a key's allocation")
@@ -230,7 +291,9 @@ function programOf(environment: Environment, quiet: Environment): Command {
     .description('give a key a new secret; balance and history stay')
     .option(...JSON_OPTION)
     .action((id: string, options: Output) => onConfig(config => rotateKey(quiet, config, id, options)))
+}
 
+function addTokenCommands({ program, quiet, onConfig }: CommandLine): void {
   const tokens = program
     .command('tokens')
     .description('create and revoke the tokens of operators, for the admin API and its page')
@@ -254,14 +317,9 @@ function programOf(environment: Environment, quiet: Environment): Command {
     .command('revoke <id>')
     .description('revoke a token, and end its sessions')
     .action((id: string) => onConfig(config => revokeToken(quiet, config, id)))
+}
 
-  program
-    .command('webhooks')
-    .description('try the stage that tells another system what happens')
-    .command('test')
-    .description('let the running gateway send a test, and print whether it was delivered')
-    .action(() => onConfig(config => testNotices(quiet, config)))
-
+function addUpstreamCommands({ program, quiet, onConfig }: CommandLine): void {
   const upstreams = program
     .command('upstreams')
     .description('print the accounts of all upstreams with their health')
@@ -280,8 +338,12 @@ function programOf(environment: Environment, quiet: Environment): Command {
     .command('test <name>')
     .description('send one small request by an account, which its provider bills')
     .action((name: string) => onConfig(config => testAccount(quiet, config, name)))
-  takeConfig(program.commands)
-  return program
+  program
+    .command('webhooks')
+    .description('try the stage that tells another system what happens')
+    .command('test')
+    .description('let the running gateway send a test, and print whether it was delivered')
+    .action(() => onConfig(config => testNotices(quiet, config)))
 }
 
 /**

@@ -219,7 +219,6 @@ export class HttpExchange implements BuiltInExchange, Indexed, ReplyRecipient, R
   }
 
   prompt(): Promise<readonly string[]> {
-    if ((this.body as Body | undefined) === undefined) throw new TypeError('x.prompt() needs the fact "body"')
     return promptTexts(this.body)
   }
 

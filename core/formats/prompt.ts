@@ -46,8 +46,12 @@ interface Waiting {
   readonly isArgument: boolean
 }
 
-/** Returns the texts of a request, in their order. Other work gets its turn meanwhile. */
-export async function promptTexts(body: Body): Promise<readonly string[]> {
+/**
+ * Returns the texts of a request, in their order. Other work gets its turn meanwhile.
+ * @throws TypeError without a body, since nobody has read it yet
+ */
+export async function promptTexts(body: Body | undefined): Promise<readonly string[]> {
+  if (!body) throw new TypeError('x.prompt() needs the fact "body"')
   const texts: string[] = []
   const slices = new Slices()
   const roots = TOP_LEVEL.flatMap(name => body.view(name) ?? [])

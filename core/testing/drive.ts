@@ -5,7 +5,6 @@ import type { BuiltInHost, BuiltInStage } from '../chain/built-in-stage.ts'
 import { HOST_MEMBERS, type Plugin } from '../chain/stage.ts'
 import type { BuiltInExchange, BuiltInFacts, BuiltInWith } from '../exchange/built-in.ts'
 import { EXCHANGE_MEMBERS, type Fact, FACTS, type Outcome, type ReplyEvent } from '../exchange/exchange.ts'
-import type { Body } from '../formats/body.ts'
 import { formatOf, PLAIN } from '../formats/index.ts'
 import { promptTexts } from '../formats/prompt.ts'
 import { createLog, Scrubber } from '../lib/log.ts'
@@ -102,7 +101,7 @@ function exchangeOf(plugin: Plugin, given: Partial<BuiltInExchange>, facts: Part
     elapsedMs: 0,
     complete: false,
     gone: false,
-    prompt: (): Promise<readonly string[]> => promptTexts((facts.body ?? given.body) as Body),
+    prompt: (): Promise<readonly string[]> => promptTexts(facts.body),
     read: () => Promise.reject(new Error('no body')),
     stop: () => {},
     reserve: () => {},

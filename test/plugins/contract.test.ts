@@ -1,0 +1,178 @@
+/** The contract with authors at run time: misspelt members, the prompt, the end of a configuration. */
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import t, { type Test } from 'tap'
+import { definePlugin, type Exchange, type Host } from 'tollgate/plugin'
+import { bodyOf, drive } from 'tollgate/testing'
+import { type TestGateway, startGateway } from '../gateway.ts'
+import { CHAT, MESSAGES, RESPONSES } from './facts.ts'
+
+/** Starts a gateway with a plugin `probe` above `model-gate`, whose setup is this text. Its notes are in `seen`. */
+async function probing(
+  t: Test,
+  setup: string,
+  from = "import { definePlugin } from 'tollgate/plugin'",
+): Promise<TestGateway> {
+  const folder = mkdtempSync(join(tmpdir(), 'tollgate-plugins-'))
+  t.teardown(() => rmSync(folder, { recursive: true, force: true }))
+  ;(globalThis as any).seen = []
+  writeFileSync(
+    join(folder, 'probe.js'),
+    `${from}
+     const seen = globalThis.seen
+     export default definePlugin({ name: 'probe', summary: 'Tests.', on: 'inference', needs: ['body'], setup: ${setup} })`,
+  )
+  return startGateway(t, { edit: file => file.insertBefore('model-gate', 'probe').set('plugins', [folder]) })
+}
+
+const seen = (): unknown[] => (globalThis as any).seen
+const BODY = { model: 'acme/famB-4.5', messages: [{ role: 'user', content: 'Hi' }] }
+
+t.test('a misspelt member of x or x.body is an error with a suggestion, and the request is not served', async t => {
+  const g = await probing(
+    t,
+    '() => ({ request(x) { try { x.hedaers } catch (e) { seen.push(e.message) } x.body.json } })',
+  )
+  const { status } = await g.call(CHAT, { key: await g.key('famB'), body: BODY })
+  t.equal(status, 500)
+  t.match(seen(), [/^x has no member "hedaers"; did you mean headers\?$/])
+  const { thrown } = await drive(
+    definePlugin({
+      name: 'guess',
+      summary: 'Guesses.',
+      on: 'inference',
+      needs: ['body'],
+      setup: () => ({ request: x => void (x.body as any).json }),
+    }),
+    { facts: { body: bodyOf(Buffer.from('{}')) } },
+  )
+  t.match(String(thrown), /x.body has no member "json"; known: received, names, has, get, set, remove/)
+})
+
+t.test('a misspelt member of host is an error with a suggestion, and the file is not in force', async t => {
+  await t.rejects(
+    probing(t, '(_options, host) => ({ request: host.ledger })'),
+    /host has no member "ledger"; known: config/,
+  )
+  await t.rejects(
+    probing(t, '(_options, host) => ({ request: host.nwo })'),
+    /host has no member "nwo"; did you mean now\?/,
+  )
+})
+
+t.test('symbols, then, toJSON, facts that nobody has given, and members that a plugin adds pass', async t => {
+  const looks = `x => { seen.push(String(x[Symbol.iterator]), x.then, x.toJSON, x.tally, 'nothing' in x); x.mine = 5; seen.push(x.mine) }`
+  const g = await probing(t, `() => ({ request: ${looks} })`)
+  t.equal((await g.call(CHAT, { key: await g.key('famB'), body: BODY })).status, 200)
+  t.strictSame(seen(), ['undefined', undefined, undefined, undefined, false, 5])
+})
+
+t.test('a plugin of the built-in kind gets the whole host', async t => {
+  const from = "import { defineBuiltIn as definePlugin } from 'tollgate/plugin/operator'"
+  const g = await probing(t, '(_options, host) => ({ request() { seen.push(typeof host.ledger) } })', from)
+  await g.call(CHAT, { key: await g.key('famB'), body: BODY })
+  t.strictSame(seen(), ['object'])
+})
+
+t.test(
+  'host.retired aborts while exchanges of the old configuration still run; balance and usage are those of the key',
+  async t => {
+    const g = await probing(
+      t,
+      `(_options, host) => {
+      host.retired.addEventListener('abort', () => seen.push('retired'))
+      return {
+        async settle(x) { seen.push(x.key.id, (await host.balance(x.key)).granted, (await host.usage(x.key)).total.requests >= 0) },
+        close() { seen.push('closed') },
+      }
+    }`,
+    )
+    const key = await g.key('famB', 5n)
+    await g.call(CHAT, { key, body: BODY })
+    await g.settled(key)
+    await g.gateway.reload()
+    t.match(seen(), [await g.id(key), 5_000_000_000n, true])
+    await g.gateway.stop()
+    t.strictSame(
+      seen()
+        .slice(3)
+        .filter(word => word === 'retired').length > 0,
+      true,
+    )
+  },
+)
+
+/** Returns the prompt of a body, as a plugin sees it. */
+async function promptOf(path: string, body: object): Promise<readonly string[]> {
+  const { x } = await drive(
+    definePlugin({ name: 'reads', summary: 'Reads.', on: 'inference', setup: (_options: object, _host: Host) => ({}) }),
+    { exchange: { path }, facts: { body: bodyOf(Buffer.from(JSON.stringify(body))) } },
+  )
+  return (x as Exchange).prompt()
+}
+
+t.test('x.prompt() gives the texts that the model reads, in each format, and neither ids nor media', async t => {
+  t.strictSame(
+    await promptOf(CHAT, {
+      model: 'm',
+      messages: [
+        { role: 'system', content: 'be kind' },
+        {
+          role: 'user',
+          name: 'Ann',
+          content: [
+            { type: 'text', text: 'look' },
+            { type: 'image_url', image_url: { url: 'data:image/png;base64,AAAA' } },
+            { type: 'input_audio', input_audio: { data: 'AAAA', format: 'wav' } },
+          ],
+        },
+        {
+          role: 'assistant',
+          tool_calls: [{ id: 'c1', type: 'function', function: { name: 'find', arguments: '{"a":1}' } }],
+        },
+        { role: 'tool', tool_call_id: 'c1', content: 'found' },
+      ],
+    }),
+    ['be kind', 'Ann', 'look', 'find', '{"a":1}', 'found'],
+  )
+  t.strictSame(
+    await promptOf(RESPONSES, {
+      instructions: 'be kind',
+      input: [
+        { role: 'user', content: [{ type: 'input_text', text: 'look' }] },
+        { type: 'function_call', call_id: 'c1', name: 'find', arguments: '{}' },
+        { type: 'function_call_output', call_id: 'c1', output: 'found' },
+        { type: 'reasoning', id: 'r1', encrypted_content: 'AAAA', summary: [{ type: 'summary_text', text: 'hm' }] },
+      ],
+    }),
+    ['be kind', 'look', 'find', '{}', 'found', 'hm'],
+  )
+  t.strictSame(await promptOf(RESPONSES, { input: 'only a text' }), ['only a text'])
+  t.strictSame(
+    await promptOf(MESSAGES, {
+      system: [{ type: 'text', text: 'be kind', cache_control: { type: 'ephemeral' } }],
+      messages: [
+        {
+          role: 'user',
+          content: [{ type: 'document', source: { type: 'text', media_type: 'text/plain', data: 'a page' } }],
+        },
+        {
+          role: 'user',
+          content: [{ type: 'image', source: { type: 'base64', media_type: 'image/png', data: 'AAAA' } }],
+        },
+        {
+          role: 'assistant',
+          content: [{ type: 'tool_use', id: 't1', name: 'find', input: { url: 'https://a', type: 'b' } }],
+        },
+        { role: 'user', content: [{ type: 'tool_result', tool_use_id: 't1', content: 'found' }] },
+      ],
+    }),
+    ['be kind', 'a page', 'find', 'https://a', 'b', 'found'],
+  )
+})
+
+t.test('x.prompt() without a body is an error that names the fact', async t => {
+  const { x } = await drive(definePlugin({ name: 'reads', summary: 'Reads.', on: 'all', setup: () => ({}) }), {})
+  await t.rejects(x.prompt(), { message: 'x.prompt() needs the fact "body"' })
+})
