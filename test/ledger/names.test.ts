@@ -1,6 +1,8 @@
 import { readFileSync } from 'node:fs'
 import t from 'tap'
 import { FIELDS, operation, OPERATIONS, scriptOf } from '../../core/ledger/script/names.ts'
+import { StoreKeys } from '../../core/ledger/script/store-keys.ts'
+import { rowsOf } from '../tables.ts'
 
 const FOLDER = new URL('../../core/ledger/script/', import.meta.url)
 const text = ['common', 'quotas', 'holds', 'accounts', 'batch']
@@ -49,5 +51,36 @@ t.test('a name that the tables do not have is refused when the script is loaded'
 t.test('an operation has its keys and arguments in the order of the table', t => {
   const made = operation('abandon', 'key_1', { slots: 'b', hold: 'h', account: 'a' }, { whole: true, most: 3, id: 'x' })
   t.strictSame(made, { name: 'abandon', account: 'key_1', keys: ['a', 'h', 'b'], args: ['x', '3', '1'] })
+  t.end()
+})
+
+const PAGE = readFileSync(new URL('../../docs/ledger.md', import.meta.url), 'utf8')
+
+t.test('docs/ledger.md has each operation, each field with its short name, and each key of an account', t => {
+  t.strictSame(
+    rowsOf(PAGE, 'operation').map(([name]) => name),
+    Object.keys(OPERATIONS).map(name => `\`${name}\``),
+  )
+  t.strictSame(
+    rowsOf(PAGE, 'field').map(([name, short]) => [name, short]),
+    Object.entries(FIELDS).map(([name, short]) => [`\`${name}\``, `\`${short}\``]),
+  )
+  const keys = new StoreKeys('p')
+  const { account, slots, leases, stream, shard } = keys.of('ACCOUNT')
+  const { items, ends, sizes } = keys.kept('ACCOUNT')
+  const made = [account, keys.hold('ACCOUNT', 'ID'), leases, slots, stream, keys.outcomes('ACCOUNT', 'BUCKET')]
+  const others = [keys.resends('ACCOUNT', 'REQUEST'), keys.claim('ACCOUNT', 'NAME'), keys.stored('ACCOUNT', 'ID')]
+  const told = rowsOf(PAGE, 'key').map(([name]) => name)
+  for (const name of [...made, ...others, items, ends, sizes])
+    t.ok(told.includes(`\`${name.replace('p:', '').replace(`{${shard}}`, '{S}')}\``), name)
+  t.end()
+})
+
+t.test('docs/ledger.md names each answer that an operation of the script gives', t => {
+  const answers = new Map(rowsOf(PAGE, 'operation').map(row => [row[0]?.replaceAll('`', ''), row.join(' ')]))
+  for (const [name, body] of bodies) {
+    const given = [...body.matchAll(/return '(\w+)/g)].map(found => found[1] ?? '')
+    for (const word of given) t.match(answers.get(name), new RegExp(`\\b${word}\\b`), `${name} answers ${word}`)
+  }
   t.end()
 })
