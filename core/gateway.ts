@@ -38,6 +38,15 @@ import type { Environment } from './lib/environment.ts'
 /** Interval of the warnings about refused requests, in milliseconds. */
 const WARN_MS = 60_000
 
+/** What is there before a gateway. */
+interface GatewayParts {
+  readonly environment: Environment
+  readonly config: Config
+  readonly store: Store
+  readonly records: Records
+  readonly simulated: SimulatedProvider
+}
+
 /** A running gateway in one process. */
 export class Gateway {
   readonly store: Store
@@ -81,7 +90,7 @@ export class Gateway {
     const first = role === 'gateway' ? () => freePort(config.listen, 'listen.port') : undefined
     const records = await openRecords(environment, config.store, store, first)
     const simulated = await startSimulated(environment)
-    const gateway = new Gateway(environment, config, store, records, simulated)
+    const gateway = new Gateway({ environment, config, store, records, simulated })
     try {
       gateway.ledger.prices.add(pricesOf(config))
       await gateway.ledger.prices.keep()
@@ -122,23 +131,17 @@ export class Gateway {
     gateway.#auditing = setInterval(() => void gateway.#audit(), config.ledger.auditEveryMs).unref()
     gateway.#warning = setInterval(() => gateway.#listeners?.warn(), WARN_MS).unref()
     if (role === 'gateway')
-      gateway.#unwatch = watchFile(
-        config.file,
+      gateway.#unwatch = watchFile({
+        file: config.file,
         text,
-        environment.log,
-        () => void gateway.reload(),
-        () => gateway.config.secretFiles,
-      )
+        log: environment.log,
+        changed: () => void gateway.reload(),
+        others: () => gateway.config.secretFiles,
+      })
     return gateway
   }
 
-  private constructor(
-    environment: Environment,
-    config: Config,
-    store: Store,
-    records: Records,
-    simulated: SimulatedProvider,
-  ) {
+  private constructor({ environment, config, store, records, simulated }: GatewayParts) {
     this.#environment = environment
     this.#started = config
     this.store = store

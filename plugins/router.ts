@@ -140,7 +140,13 @@ export default defineBuiltIn({
       ): BuiltInGiven<'route'> | Promise<BuiltInGiven<'route'>> {
         if (!first) throw reason ?? noneLeft(pool.waitMs(upstreams, sends))
         const given = (translation?: Translation): BuiltInGiven<'route'> => ({
-          route: new Route([first, ...others], retry, translate, translation, compaction && compacting(x)),
+          route: new Route({
+            candidates: [first, ...others],
+            retry,
+            translate,
+            translation,
+            compacting: compaction && compacting(x),
+          }),
         })
         const skip = (thrown: unknown): ReturnType<typeof routeOf> =>
           routeOf(

@@ -35,7 +35,7 @@ export default defineBuiltIn({
     const silent = new SwapList<metering.RunningHold>()
     const holder = new metering.Holder(host)
     const termsOf = (x: Known): metering.TermsPair =>
-      metering.termsOf(x, typeOf(x, host).models, rates, host.meter, host.now())
+      metering.termsOf(x, typeOf(x, host).models, rates, { meter: host.meter, now: host.now() })
     const ticking = setInterval(() => {
       for (const runningHold of silent.all()) runningHold.tick()
     }, TICK_MS)
@@ -56,7 +56,7 @@ export default defineBuiltIn({
         const ahead = typeOf(x, host).holdAhead * choices
         // Another account may have been chosen for its quota, which may speak another format.
         if (x.route.format !== format) x.tally.follow(x)
-        const runningHold = new metering.RunningHold(keyHold, quotaHolds, host.ledger, termsOf(x), ahead)
+        const runningHold = new metering.RunningHold(host.ledger, { keyHold, quotaHolds }, termsOf(x), ahead)
         lower(x, runningHold, host)
         if (runningHold.terms.held.reasoning !== 'none' && (streams(x) || !x.model.entry.reasoningInLimit)) {
           runningHold.silent = x
@@ -126,7 +126,7 @@ export default defineBuiltIn({
       const { charged } = x.runningHold.terms
       const result = metering.billFor(x, outcome, charged)
       const cost = costOfReply(x, result)
-      const notes = metering.notesAtEnd(x, x.runningHold.notes, outcome, result, cost, host.now())
+      const notes = metering.notesAtEnd(x, outcome, { first: x.runningHold.notes, result, cost, now: host.now() })
       watch(x, result, cost, host)
       if (result.billed && host.meter.used) {
         const by = { type: x.key.type, model: modelOf(x), account: notes.upstream ?? '' }
@@ -141,7 +141,7 @@ export default defineBuiltIn({
       holder.endQuotas(quotaHolds, used, costOf(x, used, x.route.upstream), notes)
       if (result.quarantined) quarantine(x, host)
       else if (result.billed && result.source === 'upstream')
-        metering.learn(x, charged, result.usage, host.meter, host.now())
+        metering.learn(x, charged, result.usage, { meter: host.meter, now: host.now() })
       return onItsWay
     }
 

@@ -8,7 +8,15 @@ import type { Outcome } from '../exchange/exchange.ts'
 import type { HttpExchange } from '../exchange/http-exchange.ts'
 import { type Log, reasonOf } from '../lib/log.ts'
 import type { RequestBook } from './request-book.ts'
-import { HookLists, known, ofStage, type PlacedStage, ReplyHooks, ReplyOverride } from './reply-hooks.ts'
+import {
+  HookLists,
+  known,
+  ofStage,
+  type PlacedStage,
+  ReplyHooks,
+  type ReplyHooksNeeds,
+  ReplyOverride,
+} from './reply-hooks.ts'
 
 /** Sends a request to its upstream and relays the reply. */
 export type Forward = (x: HttpExchange, up: ReplyHooks) => Promise<Outcome>
@@ -16,23 +24,23 @@ export type Forward = (x: HttpExchange, up: ReplyHooks) => Promise<Outcome>
 /** The stages of one endpoint. */
 export class Chain {
   readonly #stages: readonly PlacedStage[]
-  readonly #hooks: HookLists
+  readonly #up: ReplyHooksNeeds
   readonly #log: Log
-  readonly #limit: number
+  readonly #limitMs: number
   readonly #book: RequestBook
 
-  /** @param limit milliseconds that a promise of a hook may take */
-  constructor(stages: readonly PlacedStage[], log: Log, limit: number, book: RequestBook) {
+  /** @param limitMs milliseconds that a promise of a hook may take */
+  constructor(stages: readonly PlacedStage[], log: Log, limitMs: number, book: RequestBook) {
     this.#stages = stages
-    this.#hooks = new HookLists(stages)
+    this.#up = { stages, hooks: new HookLists(stages), log, limitMs }
     this.#log = log
-    this.#limit = limit
+    this.#limitMs = limitMs
     this.#book = book
   }
 
   /** Takes an exchange to its end. Never rejects. */
   async run(x: HttpExchange, forward: Forward): Promise<void> {
-    const up = new ReplyHooks(x, this.#stages, this.#hooks, this.#log, this.#limit)
+    const up = new ReplyHooks(x, this.#up)
     let outcome: Outcome
     try {
       const reply = await this.#down(x, up)
@@ -105,10 +113,10 @@ export class Chain {
   #limited(result: Promise<unknown>, x: HttpExchange, placed: PlacedStage): Promise<unknown> {
     const { plugin, stage } = placed
     return new Promise((resolve, reject) => {
-      const late = deadline(this.#limit, () => {
+      const late = deadline(this.#limitMs, () => {
         if (x.phase === 'reading-body') return late.refresh()
         const error = new GatewayError('internal', {
-          cause: new Error(`stage ${plugin.name} failed: its request hook took more than ${this.#limit} ms`),
+          cause: new Error(`stage ${plugin.name} failed: its request hook took more than ${this.#limitMs} ms`),
         })
         reject(error)
         result

@@ -47,12 +47,21 @@ export class HookLists {
   }
 }
 
+/** What all exchanges of a chain share on their way up. */
+export interface ReplyHooksNeeds {
+  readonly stages: readonly PlacedStage[]
+  readonly hooks: HookLists
+  readonly log: Log
+  /** Milliseconds that a promise of a hook may take. */
+  readonly limitMs: number
+}
+
 /** The way up: the hooks of the stages, in the opposite order. */
 export class ReplyHooks {
   readonly #x: HttpExchange
   readonly #stages: readonly PlacedStage[]
   readonly #hooks: HookLists
-  readonly #limit: number
+  readonly #limitMs: number
   readonly log: Log
   /** Set when the stages have decided, with what the last bytes wait for. */
   #decided: { readonly wait: Promise<unknown> | undefined } | undefined
@@ -61,12 +70,12 @@ export class ReplyHooks {
   /** Headers of the reply that need no check: those that the gateway sets, and those that have passed. */
   #checkedHeaders: Record<string, string> = {}
 
-  constructor(x: HttpExchange, stages: readonly PlacedStage[], hooks: HookLists, log: Log, limit: number) {
+  constructor(x: HttpExchange, { stages, hooks, log, limitMs }: ReplyHooksNeeds) {
     this.#x = x
     this.#stages = stages
     this.#hooks = hooks
     this.log = log
-    this.#limit = limit
+    this.#limitMs = limitMs
   }
 
   /** Notes that a stage let the request pass: its request hook has resolved. */
@@ -85,7 +94,7 @@ export class ReplyHooks {
     for (const placed of this.#hooks.attempt) {
       try {
         const answer = placed.stage.attempt?.(known(this.#x), failed)
-        if ((await withTimeout(answer, this.#limit, 'its attempt hook')) === false) usable = false
+        if ((await withTimeout(answer, this.#limitMs, 'its attempt hook')) === false) usable = false
       } catch (thrown) {
         throw ofStage(placed.plugin, thrown)
       }
@@ -102,7 +111,7 @@ export class ReplyHooks {
     this.#checkedHeaders = { ...head.reply }
     for (const placed of this.#hooks.response) {
       const reply = this.#call('response', placed, head)
-      if (reply) throw new ReplyOverride(reply, placed.plugin, this.#limit)
+      if (reply) throw new ReplyOverride(reply, placed.plugin, this.#limitMs)
     }
   }
 
@@ -174,7 +183,7 @@ export class ReplyHooks {
         const wait = run(placed.stage)
         if (!wait) continue
         waiting ??= []
-        const limited = withTimeout(wait, this.#limit, `${hook} hook`)
+        const limited = withTimeout(wait, this.#limitMs, `${hook} hook`)
         waiting.push(limited.catch((cause: unknown) => this.#hookFailed(placed, cause, `${hook} hook failed`)))
       } catch (cause) {
         this.#hookFailed(placed, cause, `${hook} hook failed`)
@@ -211,7 +220,7 @@ export class ReplyHooks {
       const placed = this.#stages[--this.#passed] as PlacedStage
       try {
         const settling = placed.stage.settle?.(known(this.#x), outcome)
-        if (settling instanceof Promise) await withTimeout(settling, this.#limit, 'settle hook')
+        if (settling instanceof Promise) await withTimeout(settling, this.#limitMs, 'settle hook')
       } catch (cause) {
         this.#hookFailed(placed, cause, 'settle hook failed')
       }

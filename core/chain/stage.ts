@@ -154,9 +154,9 @@ export interface Definition<S extends JSONSchema, N extends Fact, G extends Fact
   /** One sentence, for `tollgate plugins` and the documentation. */
   readonly summary: string
   readonly on: Scope
-  /** BuiltInFacts that stages above must give. */
+  /** Facts that stages above must give. */
   readonly needs?: readonly N[]
-  /** BuiltInFacts that `request` returns. */
+  /** Facts that `request` returns. */
   readonly gives?: readonly G[]
   /** Whether it meters what goes upstream. A chain that sends requests upstream must have such a stage. */
   readonly meters?: boolean

@@ -1,7 +1,7 @@
 /** Reads the body of a request within its limits. */
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Limits } from '../config/config.ts'
-import { deadline } from '../lib/deadline.ts'
+import { type Deadline, deadline } from '../lib/deadline.ts'
 import { GatewayError } from '../errors.ts'
 import { ByteBuffer } from '../lib/byte-buffer.ts'
 import { inTurn, LONG_BYTES } from '../lib/turns.ts'
@@ -14,101 +14,143 @@ const CHUNK_BYTES_MIN = 64
 /** Bytes of a chunk up to which it is checked as soon as it arrives. */
 const SHORT_BYTES = 4096
 
+/** What limits the reading of a body, and who follows it. */
+export interface BodyWish {
+  /** Most bytes. */
+  readonly limit: number
+  readonly limits: Pick<Limits, 'bodyMs' | 'bodyIdleMs'>
+  /** Takes memory: all of it at once if the client sent a content-length, otherwise for each chunk. */
+  readonly reserve: (bytes: number) => void
+  /** Called with all bytes so far when more arrive. If it returns false, it is called again. An exception ends the reading. */
+  readonly watch: (all: Buffer) => boolean | void
+  /** The owner that `inTurn` schedules the work for. */
+  readonly owner: string
+}
+
 /**
  * Reads the whole body.
- * @param limit most bytes
- * @param reserve takes memory: all of it at once if the client sent a content-length, otherwise for each chunk
- * @param watch called with all bytes so far when more arrive. If it returns false, it is called again. An exception ends
- * the reading
- * @param owner the owner that `inTurn` schedules the work for
  * @throws GatewayError unsupported_encoding, body_too_large, request_timeout; bad_request if the client breaks off;
  * what `reserve` throws
  */
-export async function readBody(
-  req: IncomingMessage,
-  res: ServerResponse,
-  limit: number,
-  limits: Limits,
-  reserve: (bytes: number) => void,
-  watch: (all: Buffer) => boolean | void,
-  owner: string,
-): Promise<Buffer> {
+export async function readBody(req: IncomingMessage, res: ServerResponse, wish: BodyWish): Promise<Buffer> {
   const encoding = req.headers['content-encoding']
   if (encoding !== undefined && encoding !== 'identity') throw new GatewayError('unsupported_encoding')
-  const tooLarge = (): GatewayError =>
-    new GatewayError('body_too_large', { message: `The request body is larger than ${limit} bytes.` })
   const length = Number(req.headers['content-length'] ?? 0)
-  if (length > limit) throw tooLarge()
+  if (length > wish.limit) throw tooLarge(wish)
   // The client may have left while its key was looked up. Then no event would follow.
   if (req.destroyed) throw connectionClosed()
-  if (length > 0) reserve(length)
+  if (length > 0) wish.reserve(length)
   // A client that sent `expect` waits for this. A client that was refused before never sends its body.
   if (req.headers.expect !== undefined) res.writeContinue()
-  return await new Promise((resolve, reject) => {
-    const body = new ByteBuffer(length > 0 ? length : undefined)
-    const end = performance.now() + limits.bodyMs
-    const idle = deadline(limits.bodyIdleMs, () => fail(new GatewayError('request_timeout')))
-    let over = false
-    let isScheduled = false
-    let ended = false
-    let chunks = 0
-    /** Whether all bytes so far have been checked. */
-    const checkAll = (): boolean => {
-      try {
-        return watch(body.all) !== false
-      } catch (thrown) {
-        fail(thrown)
-        return true
-      }
+  return new BodyReading(req, wish, length).bytes
+}
+
+/** The reading of one body. */
+class BodyReading {
+  readonly #req: IncomingMessage
+  readonly #wish: BodyWish
+  /** The length that the client has announced; 0 if it has not. */
+  readonly #length: number
+  readonly #body: ByteBuffer
+  readonly #read = Promise.withResolvers<Buffer>()
+  readonly #untilMs: number
+  readonly #idle: Deadline
+  #isOver = false
+  /** Whether a check waits for its turn. */
+  #isScheduled = false
+  #hasEnded = false
+  #chunks = 0
+
+  constructor(req: IncomingMessage, wish: BodyWish, length: number) {
+    this.#req = req
+    this.#wish = wish
+    this.#length = length
+    this.#body = new ByteBuffer(length > 0 ? length : undefined)
+    this.#untilMs = performance.now() + wish.limits.bodyMs
+    this.#idle = deadline(wish.limits.bodyIdleMs, () => this.#fail(new GatewayError('request_timeout')))
+    req.on('data', this.#onData).on('end', this.#onEnd).on('close', this.#onClose)
+  }
+
+  /** Resolves with the body. */
+  get bytes(): Promise<Buffer> {
+    return this.#read.promise
+  }
+
+  readonly #onData = (chunk: Buffer): void => {
+    const { limit, reserve, owner } = this.#wish
+    this.#idle.refresh()
+    const bodyBytes = this.#body.push(chunk)
+    if (bodyBytes > limit) return this.#fail(tooLarge(this.#wish))
+    if (areTooSmall(++this.#chunks, bodyBytes)) return this.#fail(chunksTooSmall())
+    if (performance.now() > this.#untilMs) return this.#fail(new GatewayError('request_timeout'))
+    try {
+      if (this.#length === 0) reserve(chunk.length)
+    } catch (thrown) {
+      return this.#fail(thrown)
     }
-    /** Checks in turn with other long work, until all bytes have been checked. */
-    const check = (): void => {
-      if (over) return
-      if (!checkAll()) return inTurn(check, owner)
-      isScheduled = false
-      if (ended) done()
-      else if (!over) req.resume()
+    const isShort = bodyBytes < LONG_BYTES || chunk.length < SHORT_BYTES
+    if (isShort && !this.#isScheduled && this.#checkAll()) return
+    this.#req.pause()
+    if (!this.#isScheduled) inTurn(this.#check, owner)
+    this.#isScheduled = true
+  }
+
+  /** Returns whether all bytes so far have been checked. */
+  #checkAll(): boolean {
+    try {
+      return this.#wish.watch(this.#body.all) !== false
+    } catch (thrown) {
+      this.#fail(thrown)
+      return true
     }
-    const onData = (chunk: Buffer): void => {
-      idle.refresh()
-      if (body.push(chunk) > limit) return fail(tooLarge())
-      if (areTooSmall(++chunks, body.length)) return fail(chunksTooSmall())
-      if (performance.now() > end) return fail(new GatewayError('request_timeout'))
-      try {
-        if (length === 0) reserve(chunk.length)
-      } catch (thrown) {
-        return fail(thrown)
-      }
-      if ((body.length < LONG_BYTES || chunk.length < SHORT_BYTES) && !isScheduled && checkAll()) return
-      req.pause()
-      if (!isScheduled) inTurn(check, owner)
-      isScheduled = true
-    }
-    // Node emits `end` even while the request is paused, after the last chunk.
-    const onEnd = (): void => {
-      ended = true
-      if (!isScheduled) done()
-    }
-    const done = (): void => {
-      if (over) return
-      stop()
-      resolve(body.take())
-    }
-    const onClose = (): void => {
-      if (!ended) fail(connectionClosed())
-    }
-    const stop = (): void => {
-      over = true
-      idle.clear()
-      req.off('data', onData).off('end', onEnd).off('close', onClose)
-    }
-    const fail = (error: unknown): void => {
-      stop()
-      req.pause()
-      reject(error)
-    }
-    req.on('data', onData).on('end', onEnd).on('close', onClose)
-  })
+  }
+
+  /** Checks in turn with other long work, until all bytes have been checked. */
+  readonly #check = (): void => {
+    if (this.#isOver) return
+    if (!this.#checkAll()) return inTurn(this.#check, this.#wish.owner)
+    this.#isScheduled = false
+    this.#goOn()
+  }
+
+  #goOn(): void {
+    // The check may have failed.
+    if (this.#isOver) return
+    if (this.#hasEnded) this.#finish()
+    else this.#req.resume()
+  }
+
+  /** Node emits `end` even while the request is paused, after the last chunk. */
+  readonly #onEnd = (): void => {
+    this.#hasEnded = true
+    if (!this.#isScheduled) this.#finish()
+  }
+
+  readonly #onClose = (): void => {
+    if (!this.#hasEnded) this.#fail(connectionClosed())
+  }
+
+  #finish(): void {
+    if (this.#isOver) return
+    this.#stop()
+    this.#read.resolve(this.#body.take())
+  }
+
+  #fail(error: unknown): void {
+    this.#stop()
+    this.#req.pause()
+    this.#read.reject(error)
+  }
+
+  #stop(): void {
+    this.#isOver = true
+    this.#idle.clear()
+    this.#req.off('data', this.#onData).off('end', this.#onEnd).off('close', this.#onClose)
+  }
+}
+
+function tooLarge({ limit }: BodyWish): GatewayError {
+  return new GatewayError('body_too_large', { message: `The request body is larger than ${limit} bytes.` })
 }
 
 function areTooSmall(chunks: number, bytes: number): boolean {

@@ -274,18 +274,22 @@ function addKeyChanges(keys: Command, { quiet, onConfig }: CommandLine): void {
     .option('--idempotency-key <key>', 'id of this top-up, such as an invoice number; a repeated id adds nothing')
     .option(...JSON_OPTION)
     .action((id: string, credits: string, options: TopUpOptions) =>
-      onConfig(config => topUp(quiet, config, id, credits, options)),
+      onConfig(config => topUp(quiet, config, { id, credits }, options)),
     )
   keys
     .command('disable <id>')
     .description('disable a key')
     .option(...JSON_OPTION)
-    .action((id: string, options: Output) => onConfig(config => setStatus(quiet, config, id, 'disabled', options)))
+    .action((id: string, options: Output) =>
+      onConfig(config => setStatus(quiet, config, { id, status: 'disabled' }, options)),
+    )
   keys
     .command('enable <id>')
     .description('enable a disabled key')
     .option(...JSON_OPTION)
-    .action((id: string, options: Output) => onConfig(config => setStatus(quiet, config, id, 'active', options)))
+    .action((id: string, options: Output) =>
+      onConfig(config => setStatus(quiet, config, { id, status: 'active' }, options)),
+    )
   keys
     .command('rotate <id>')
     .description('give a key a new secret; balance and history stay')

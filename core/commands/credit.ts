@@ -37,7 +37,7 @@ export async function creditEntry(
     auditEntry(environment, 'key.refund', account, details)
   const result = await onLedger(environment, config, async (ledger, keys) => {
     const of = key === undefined ? undefined : (await find(keys, key)).id
-    const done = await refunded(refund(ledger, entry, reason, audit, of))
+    const done = await refunded(refund(ledger, entry, { reason, audit, of }))
     if (done === undefined) throw new UsageError(`no key has an entry ${entry}`)
     if ('owner' in done) throw new UsageError(`the entry ${entry} belongs to ${done.owner}`)
     return done

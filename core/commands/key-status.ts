@@ -18,8 +18,7 @@ const NOT_RECORDED =
 export async function setStatus(
   environment: Environment,
   config: Config,
-  id: string,
-  status: Exclude<KeyRecord['status'], 'deleted'>,
+  { id, status }: { readonly id: string; readonly status: Exclude<KeyRecord['status'], 'deleted'> },
   options: Output,
 ): Promise<void> {
   const change = onLedger(environment, config, async (ledger, keys) => {

@@ -203,8 +203,7 @@ export interface TopUpOptions extends Output {
 export async function topUp(
   environment: Environment,
   config: Config,
-  id: string,
-  credits: string,
+  { id, credits }: { readonly id: string; readonly credits: string },
   options: TopUpOptions,
 ): Promise<void> {
   const { idempotencyKey = environment.newId() } = options

@@ -22,7 +22,7 @@ export type AccountAction = 'disable' | 'enable' | 'reset'
 export async function listAccounts(environment: Environment, config: Config, options: Output): Promise<void> {
   const lines = await onLedger(environment, config, async ledger => {
     const { pool, sharing } = await poolOf(environment, config, ledger)
-    return accountsView(config, ledger, pool, sharing, environment.now())
+    return accountsView({ config, ledger, pool, sharing, now: environment.now() })
   })
   for (const line of lines) {
     if (options.json) environment.print(JSON.stringify(line))

@@ -33,6 +33,15 @@ export function isWorker(): boolean {
   return cluster.isWorker
 }
 
+/** What is there before the workers. */
+interface WorkersParts {
+  readonly environment: Environment
+  readonly valid: ValidConfig
+  readonly store: Store
+  readonly records: Records
+  readonly port: number
+}
+
 /** The host's view of its workers. */
 export class Workers {
   readonly config: Config
@@ -63,7 +72,7 @@ export class Workers {
       // Port 0 is resolved now, so that a replacement worker gets the same port.
       port = await freePort(valid.config.listen, 'listen.port')
     })
-    const workers = new Workers(environment, valid, store, records, port)
+    const workers = new Workers({ environment, valid, store, records, port })
     try {
       await Promise.all(Array.from({ length: valid.config.workers }, () => workers.#listening()))
     } catch (thrown) {
@@ -72,23 +81,18 @@ export class Workers {
       throw thrown
     }
     cluster.on('exit', (worker, code, signal) => workers.#replace(worker, signal ?? code))
-    workers.#unwatch = watchFile(
-      valid.config.file,
-      valid.text,
-      environment.log,
-      () => void workers.reload(),
-      () => workers.#secretFiles,
-    )
+    workers.#unwatch = watchFile({
+      file: valid.config.file,
+      text: valid.text,
+      log: environment.log,
+      changed: () => void workers.reload(),
+      others: () => workers.#secretFiles,
+    })
     return workers
   }
 
-  private constructor(
-    environment: Environment,
-    { config, text }: ValidConfig,
-    store: Store,
-    records: Records,
-    port: number,
-  ) {
+  private constructor({ environment, valid, store, records, port }: WorkersParts) {
+    const { config, text } = valid
     this.#environment = environment
     this.config = config
     this.#secretFiles = config.secretFiles

@@ -155,11 +155,8 @@ export class KeyTypeReader {
     this.#reader.warn([...path, 'models', raw.models.indexOf(first)], message, hint)
   }
 
-  #model(
-    raw: RawModel,
-    path: Path,
-    byId: ReadonlyMap<string, RawModel>,
-  ): Omit<ModelEntry, 'output' | 'upstreams'> | undefined {
+  /** Returns the model that an alias stands for, or the model itself. */
+  #target(raw: RawModel, path: Path, byId: ReadonlyMap<string, RawModel>): RawModel | undefined {
     const target = raw.as === undefined ? raw : byId.get(raw.as)
     if (!target) {
       this.#reader.add([...path, 'as'], `this key type has no model "${raw.as}"`, suggest(raw.as ?? '', byId.keys()))
@@ -177,6 +174,31 @@ export class KeyTypeReader {
       if (raw.as !== undefined && raw[member] !== undefined)
         this.#reader.add([...path, member], `an alias has the "${member}" of its model`)
     }
+    return target
+  }
+
+  /** Returns a price, and reports it if it is missing. An alias that sends the same model has the price of that model. */
+  #price(name: string | undefined, path: Path, isModel: boolean, sendsOtherModel: boolean): Price | undefined {
+    if (name === undefined) {
+      if (isModel) this.#reader.add(path, `"price" is missing: every model needs one`, suggest('', this.#prices.keys()))
+      return undefined
+    }
+    const price = this.#prices.get(name)
+    if (!price && (isModel || sendsOtherModel)) {
+      const known = this.#missing.get(name)
+      if (known) known.models++
+      else this.#missing.set(name, { path: [...path, 'price'], models: 1 })
+    }
+    return price
+  }
+
+  #model(
+    raw: RawModel,
+    path: Path,
+    byId: ReadonlyMap<string, RawModel>,
+  ): Omit<ModelEntry, 'output' | 'upstreams'> | undefined {
+    const target = this.#target(raw, path, byId)
+    if (!target) return undefined
     const context = raw.context ?? target.context
     const maxOutput = raw.maxOutput ?? target.maxOutput
     const named = (['maxOutput', 'context'] as const).find(member => raw[member] !== undefined)
@@ -193,15 +215,7 @@ export class KeyTypeReader {
     if (raw.as !== undefined && !sendsOtherModel && raw.price !== undefined)
       this.#reader.add([...path, 'price'], 'an alias has the price of its model')
     const priceName = sendsOtherModel ? raw.price : target.price
-    const price = priceName === undefined ? undefined : this.#prices.get(priceName)
-    if (priceName === undefined) {
-      if (raw.as === undefined)
-        this.#reader.add(path, `"price" is missing: every model needs one`, suggest('', this.#prices.keys()))
-    } else if (!price && (raw.as === undefined || sendsOtherModel)) {
-      const known = this.#missing.get(priceName)
-      if (known) known.models++
-      else this.#missing.set(priceName, { path: [...path, 'price'], models: 1 })
-    }
+    const price = this.#price(priceName, path, raw.as === undefined, sendsOtherModel)
     return {
       id: raw.id,
       name: raw.name ?? raw.id,

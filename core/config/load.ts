@@ -56,7 +56,7 @@ export async function loadConfig(file: string, env: Env, checkChain: CheckChain,
     const [reason, hint] = UNREADABLE[code] ?? [message]
     return failed([{ file, line: 1, col: 1, width: 1, path: '', message: reason, hint }], '')
   }
-  return loadText(file, path, read, env, checkChain)
+  return loadText(read, { shown: file, path, env, checkChain })
 }
 
 /** What prevents a file from being read, by the code of the error, and what to do. */
@@ -72,7 +72,17 @@ function textOf(path: string): string {
   return bytes.toString('utf8')
 }
 
-async function loadText(shown: string, path: string, text: string, env: Env, checkChain: CheckChain): Promise<Loaded> {
+/** What a file is loaded with. */
+interface Loading {
+  /** The path as problems show it. */
+  readonly shown: string
+  readonly path: string
+  readonly env: Env
+  readonly checkChain: CheckChain
+}
+
+async function loadText(text: string, loading: Loading): Promise<Loaded> {
+  const { shown, path, env } = loading
   const { source, problems, lost, files } = readYaml(shown, dirname(path), text, env)
   if (lost) return failed(problems, text)
   let raw: RawConfig
@@ -83,7 +93,7 @@ async function loadText(shown: string, path: string, text: string, env: Env, che
     return failed(
       [
         ...problems,
-        source.at(0, 0, 'the aliases of this file expand to too many values', 'write the values instead of aliases'),
+        source.at([0, 0], 'the aliases of this file expand to too many values', 'write the values instead of aliases'),
       ],
       text,
     )
@@ -91,7 +101,7 @@ async function loadText(shown: string, path: string, text: string, env: Env, che
   const shape = valid(raw) ? [] : shapeProblems(source, valid.errors ?? [])
   let loaded: Loaded
   try {
-    loaded = await resolveReferences(source, path, raw, shape, env, checkChain, [...files])
+    loaded = await resolveReferences(source, raw, loading, { shape, secretFiles: [...files] })
   } catch (cause) {
     // Resolving expects the right shape, so an exception after a shape problem is only a consequence.
     if (shape.length + problems.length === 0) throw cause
@@ -111,12 +121,9 @@ function outside(reported: readonly Problem[], problems: readonly Problem[]): Pr
 /** The second half of loading: references and rules that span settings. */
 async function resolveReferences(
   source: Source,
-  path: string,
   raw: RawConfig,
-  shape: readonly Problem[],
-  env: Env,
-  checkChain: CheckChain,
-  secretFiles: readonly string[],
+  { path, env, checkChain }: Loading,
+  { shape, secretFiles }: { readonly shape: readonly Problem[]; readonly secretFiles: readonly string[] },
 ): Promise<Loaded> {
   const resolver = new Resolver(source, path, env)
   const config = resolver.resolve(raw)

@@ -5,6 +5,9 @@ import { isAlias, isMap, isScalar, Scalar, type Document, type LineCounter, type
 /** The path of a setting: names of members and indices of items. */
 export type Path = readonly (string | number)[]
 
+/** The index of the first character of a part of the file, and the index after its last one. */
+export type CharacterRange = readonly [start: number, end: number]
+
 /** One problem in a configuration file. */
 export interface Problem {
   readonly file: string
@@ -67,13 +70,13 @@ export class Source {
     const [start, end] = (key ?? this.node(path))?.range ?? [0, 0]
     const messageOf = key ?? this.value(path)
     if (!(messageOf instanceof EnvScalar) || messageOf.from === undefined)
-      return this.at(start, end, message, hint, path)
+      return this.at([start, end], message, hint, path)
     const hidden = message.replaceAll(` "${messageOf.text}"`, '').replaceAll(`"${messageOf.text}"`, 'this')
-    return this.at(start, end, `${hidden} (${messageOf.from})`, hint, at === 'key' ? path.slice(0, -1) : path)
+    return this.at([start, end], `${hidden} (${messageOf.from})`, hint, at === 'key' ? path.slice(0, -1) : path)
   }
 
   /** Creates a problem at a range of characters. */
-  at(start: number, end: number, message: string, hint?: string, path: Path = []): Problem {
+  at([start, end]: CharacterRange, message: string, hint?: string, path: Path = []): Problem {
     const { line, col } = this.#lines.linePos(start)
     const rest = (this.text.split('\n')[line - 1] ?? '').length - col + 1
     const width = Math.max(1, Math.min(end - start, rest))

@@ -43,7 +43,7 @@ export class Resolver {
     const production = (raw.production as unknown) === true || this.#env['NODE_ENV'] === 'production'
     const prices = mapValues(raw.prices, (price, name) => priceFromFile(price, ['prices', name], reader))
     const upstreams = mapValues(raw.upstreams, (upstream, name) =>
-      upstreamFromFile(upstream, name, prices, reader, production),
+      upstreamFromFile(upstream, name, { reader, prices, production }),
     )
     const keyTypeReader = new KeyTypeReader(prices, reader)
     const keyTypes = mapValues(raw.keyTypes, (type, name) => keyTypeReader.read(type, name, upstreams))

@@ -55,8 +55,7 @@ export function aliasProblems(source: Source): Problem[] {
       if (!node.resolve(source.doc))
         problems.push(
           source.at(
-            start,
-            end,
+            [start, end],
             `there is no anchor &${node.source} above this line`,
             'quote a text that begins with *',
           ),
@@ -90,8 +89,7 @@ export function variableProblems(source: Source): Problem[] {
 
 function variableProblem(source: Source, start: number, end: number, name: string | undefined): Problem {
   return source.at(
-    start,
-    end,
+    [start, end],
     'this is not how to use an environment variable',
     `write !env ${name} as the whole value, or !env ${name} fallback`,
   )
@@ -102,34 +100,33 @@ function syntaxProblem(source: Source, { code, message, pos: [start, end] }: YAM
   const hint = message.startsWith(NOT_SET) ? 'set it, or write !env NAME fallback' : remedy
   if (code === 'DUPLICATE_KEY') {
     const name = /^["']?[^\s:"']+/.exec(source.text.slice(start))?.[0] ?? ''
-    return source.at(start, start + name.length, `${name} appears a second time here`, hint)
+    return source.at([start, start + name.length], `${name} appears a second time here`, hint)
   }
   // The problem of a tag covers its value, too.
   if (code === 'TAG_RESOLVE_FAILED') {
     const said = message.replace(/^Unresolved tag: (.*)$/, 'there is no tag $1')
-    return source.at(start, start + (/^[^,\]}\n]*/.exec(source.text.slice(start))?.[0] ?? '').length, said, hint)
+    return source.at([start, start + (/^[^,\]}\n]*/.exec(source.text.slice(start))?.[0] ?? '').length], said, hint)
   }
-  if (hint !== undefined) return source.at(start, end, message, hint)
+  if (hint !== undefined) return source.at([start, end], message, hint)
   const bracket = / end with an? ([\]}])$/.exec(message)?.[1]
   if (bracket !== undefined) {
     const last = lastWritten(source.text, start)
     return source.at(
-      last - 1,
-      last,
+      [last - 1, last],
       `a ${bracket} is missing`,
       'close the bracket before the next line with the same or less indentation',
     )
   }
   const quote = /^Missing closing (["'])quote$/.exec(message)?.[1]
-  if (quote !== undefined) return source.at(opening(source, start), end, `the closing ${quote} is missing`)
+  if (quote !== undefined) return source.at([opening(source, start), end], `the closing ${quote} is missing`)
   const first = nextWritten(source.text, start)
   // In flow style the parser reports the variable's own brace first.
   const [variable, name] = /^\$\{([A-Z_][A-Z0-9_]*)[^}\n]*\}?/.exec(source.text.slice(first - 1)) ?? []
   if (variable !== undefined) return variableProblem(source, first - 1, first - 1 + variable.length, name)
   const line = source.text.slice(source.text.lastIndexOf('\n', first - 1) + 1, first + 2)
-  if (/^\s*-[^\s-]$/.test(line)) return source.at(first, first + 1, 'a space is missing after this -')
+  if (/^\s*-[^\s-]$/.test(line)) return source.at([first, first + 1], 'a space is missing after this -')
   const said = WORDS[message.endsWith('followed by map values') ? 'MULTILINE_IMPLICIT_KEY' : code] ?? OTHER
-  return source.at(code === 'TAB_AS_INDENT' ? start : first, Math.max(end, first + 1), ...said)
+  return source.at([code === 'TAB_AS_INDENT' ? start : first, Math.max(end, first + 1)], ...said)
 }
 
 /** Returns the index of the first character at or after an index that is neither white space nor in a comment. */

@@ -16,25 +16,21 @@ type RawUpstream = RawConfig['upstreams'][string]
 /** Selects the simulated provider, as a URL and as its key. */
 const SIMULATED = 'simulated'
 
-/** Converts one entry of `upstreams`. @param production whether to refuse the simulated provider */
-export function upstreamFromFile(
-  raw: RawUpstream,
-  name: string,
-  prices: ReadonlyMap<string, Price>,
-  reader: SectionReader,
-  production: boolean,
-): Upstream {
+/** What an entry of `upstreams` is read with. */
+export interface UpstreamReading {
+  readonly reader: SectionReader
+  readonly prices: ReadonlyMap<string, Price>
+  /** Whether to refuse the simulated provider. */
+  readonly production: boolean
+}
+
+/** Converts one entry of `upstreams`. */
+export function upstreamFromFile(raw: RawUpstream, name: string, reading: UpstreamReading): Upstream {
+  const { reader, prices } = reading
   const path = ['upstreams', name]
-  const url = urlFromFile(raw.url, raw, path, reader, production)
+  const url = urlFromFile(raw.url, raw, path, reading)
   checkNames(raw, path, reader)
-  raw.passes.forEach((member, index) => {
-    if (hasPolicy(member))
-      reader.add(
-        [...path, 'passes', index],
-        `\`passes\` cannot let "${member}" through: a policy decides about it`,
-        `allow it in the \`policy\` of a key type`,
-      )
-  })
+  checkPasses(raw, path, reader)
   const speaks = formatsNamed(raw.speaks)
   if (raw.compaction === 'native' && !speaks.some(({ compaction }) => compaction))
     reader.add([...path, 'compaction'], '`compaction: native` needs an upstream that speaks responses', 'omit it')
@@ -46,12 +42,16 @@ export function upstreamFromFile(
     defaultOutput: raw.defaultOutput,
     accounts: raw.accounts.map((account, index) => {
       const at = [...path, 'accounts', index]
-      const own = account.url === undefined ? url : urlFromFile(account.url, raw, at, reader, production)
+      const own = account.url === undefined ? url : urlFromFile(account.url, raw, at, reading)
       const isSimulated = (account.url ?? raw.url) === SIMULATED
       // A missing key and an invalid URL are reported elsewhere.
       if (account.key && (own !== undefined || isSimulated))
-        checkSimulated(isSimulated, account.key, account.url === undefined ? path : at, at, reader)
-      return accountFromFile(account, `${name}/${account.name ?? index + 1}`, own, at, reader)
+        checkSimulated(reader, isSimulated, account.key, {
+          url: [...(account.url === undefined ? path : at), 'url'],
+          key: [...at, 'key'],
+        })
+      const accountName = `${name}/${account.name ?? index + 1}`
+      return { ...accountFromFile(account, at, reader), name: accountName, url: own }
     }),
     onDisconnect: raw.onDisconnect,
     cost: costFromFile(raw.cost ?? {}, [...path, 'cost'], prices, reader),
@@ -90,37 +90,45 @@ function checkNames(raw: RawUpstream, path: Path, reader: SectionReader): void {
   })
 }
 
-/**
- * Reports a simulated URL with a real key, and a real URL with the simulated key.
- * @param path of what has the URL
- */
-function checkSimulated(isSimulated: boolean, key: string, path: Path, accountPath: Path, reader: SectionReader): void {
+/** Reports members of `passes` that a policy decides about. */
+function checkPasses({ passes }: RawUpstream, path: Path, reader: SectionReader): void {
+  passes.forEach((member, index) => {
+    if (hasPolicy(member))
+      reader.add(
+        [...path, 'passes', index],
+        `\`passes\` cannot let "${member}" through: a policy decides about it`,
+        `allow it in the \`policy\` of a key type`,
+      )
+  })
+}
+
+/** Reports a simulated URL with a real key, and a real URL with the simulated key. @param paths of both */
+function checkSimulated(
+  reader: SectionReader,
+  isSimulated: boolean,
+  key: string,
+  paths: { readonly url: Path; readonly key: Path },
+): void {
   if (asksTheShell(key) || (key === SIMULATED) === isSimulated) return
   reader.add(
-    key === SIMULATED ? [...accountPath, 'key'] : [...path, 'url'],
+    key === SIMULATED ? paths.key : paths.url,
     'a simulated URL needs a simulated key, and a real URL a real key',
     'set both the URL and the key, or neither',
   )
 }
 
 function accountFromFile(
-  raw: RawUpstream['accounts'][number],
-  name: string,
-  url: URL | undefined,
+  { proxy, key, header, weight, models, quota }: RawUpstream['accounts'][number],
   path: Path,
   reader: SectionReader,
-): Account {
-  const quotas = quotasFromFile(raw.quota, [...path, 'quota'], reader)
-  const models = raw.models && new Set(raw.models)
+): Omit<Account, 'name' | 'url'> {
   return {
-    name,
-    url,
-    proxy: proxyFromFile(raw.proxy, path, reader),
-    key: raw.key,
-    header: raw.header,
-    weight: raw.weight,
-    models,
-    quotas,
+    proxy: proxyFromFile(proxy, path, reader),
+    key,
+    header,
+    weight,
+    models: models && new Set(models),
+    quotas: quotasFromFile(quota, [...path, 'quota'], reader),
   }
 }
 
@@ -145,8 +153,7 @@ function urlFromFile(
   text: string,
   { allowPrivate }: RawUpstream,
   path: Path,
-  reader: SectionReader,
-  production: boolean,
+  { reader, production }: UpstreamReading,
 ): URL | undefined {
   const at = [...path, 'url']
   if (text === SIMULATED) {

@@ -9,20 +9,24 @@ const DEBOUNCE_MS = 100
 /** Interval of the status checks, in milliseconds. */
 const STATUS_MS = 1000
 
+/** A file that is watched. */
+export interface Watched {
+  readonly file: string
+  /** The content when the file was last read. */
+  readonly text: string
+  readonly log: Log
+  /** Called when the file, or another one that it reads values from, has changed. */
+  readonly changed: () => void
+  /** Returns the files that it reads values from at this moment. */
+  readonly others?: () => readonly string[]
+}
+
 /**
  * Watches a file through its folder, since editors and deployments replace a file instead of writing into it. A change
  * of a symbolic link's target may cause no event in the folder, so the file's status is checked as well.
- * @param text the content when the file was last read
- * @param others the files that it reads values from at this moment
  * @returns a function that stops watching
  */
-export function watchFile(
-  file: string,
-  text: string,
-  log: Log,
-  changed: () => void,
-  others: () => readonly string[] = () => [],
-): () => void {
+export function watchFile({ file, text, log, changed, others = () => [] }: Watched): () => void {
   let lastRead: Buffer | undefined = Buffer.from(text)
   let debounce: NodeJS.Timeout | undefined
   const scheduleRead = (): void => {

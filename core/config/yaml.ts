@@ -111,11 +111,11 @@ export function readYaml(
   if (tooLong)
     return {
       source,
-      problems: [source.at(0, 0, `the file has more than ${FILE_CHARACTERS_MAX} characters`)],
+      problems: [source.at([0, 0], `the file has more than ${FILE_CHARACTERS_MAX} characters`)],
       lost: true,
       files,
     }
-  if (text.trim() === '') return { source, problems: [source.at(0, 0, 'the file is empty')], lost: true, files }
+  if (text.trim() === '') return { source, problems: [source.at([0, 0], 'the file is empty')], lost: true, files }
   const { problems, lost } = syntaxProblems(source, [...doc.errors, ...doc.warnings])
   const unknown = lost ? [] : aliasProblems(source)
   const variables = lost ? [] : variableProblems(source)

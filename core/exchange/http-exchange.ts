@@ -212,7 +212,9 @@ export class HttpExchange implements BuiltInExchange, Indexed, ReplyRecipient, R
         own -= bytes
         if (own < 0) this.reserve(Math.min(bytes, -own) * BODY_COPIES)
       }
-      return await readBody(this.#req, this.#reply.res, limit, this.limits, reserve, all => watch?.(all), this.owner)
+      const { limits, owner } = this
+      const wish = { limit, limits, reserve, watch: (all: Buffer) => watch?.(all), owner }
+      return await readBody(this.#req, this.#reply.res, wish)
     } finally {
       if (this.phase === 'reading-body') this.phase = 'request'
     }

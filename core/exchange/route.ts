@@ -44,6 +44,16 @@ export interface Compacting {
   shorten(failure: Failure): string | undefined
 }
 
+/** What a route is made of. */
+export interface RouteParts {
+  readonly candidates: readonly [Candidate, ...Candidate[]]
+  readonly retry: RetryPolicy
+  readonly translate: Translate
+  /** Into the format of the first candidate. */
+  readonly translation?: Translation | undefined
+  readonly compacting?: Compacting | undefined
+}
+
 /** The candidates of one request, in the order in which they are asked. */
 export class Route {
   candidates: readonly [Candidate, ...Candidate[]]
@@ -59,14 +69,7 @@ export class Route {
   /** The request without values of the gateway's own, if it had any when it was sent. */
   #cleaned: Cleaned | undefined
 
-  /** @param translation into the format of the first candidate */
-  constructor(
-    candidates: readonly [Candidate, ...Candidate[]],
-    retry: RetryPolicy,
-    translate: Translate,
-    translation: Translation | undefined,
-    compacting?: Compacting,
-  ) {
+  constructor({ candidates, retry, translate, translation, compacting }: RouteParts) {
     this.candidates = candidates
     this.retry = retry
     this.#translate = translate

@@ -21,12 +21,17 @@ export class ReplyEvent {
 
   /**
    * @param data the text, or for a long reply its outline
-   * @param reading what it says, if that is known without parsing
+   * @param known a comment before the event, and what it says, if that is known without parsing
    */
-  constructor(reader: EventReader, type: string, data: string | Outline, comment?: string, reading?: Reading) {
+  constructor(
+    reader: EventReader,
+    type: string,
+    data: string | Outline,
+    known?: { readonly comment?: string | undefined; readonly reading?: Reading | undefined },
+  ) {
     this.#reader = reader
-    this.#reading = reading
-    this.comment = comment
+    this.#reading = known?.reading
+    this.comment = known?.comment
     this.type = type
     if (typeof data === 'string') this.#data = data
     else {
@@ -59,7 +64,7 @@ export class ReplyEvent {
       this.#reader,
       this.type,
       this.#outline?.with(path, text) ?? renamed(this.data, path, text),
-      this.comment,
+      this,
     )
   }
 

@@ -287,7 +287,7 @@ export class KeyChanges {
         const at = continuity.now()
         const first = recorded || !also ? undefined : (sql: Sql) => also(sql, [key])
         const { version: from } = before
-        const change = () => records.keys.change(id, from, key, { at, pending: true }, first)
+        const change = () => records.keys.change(id, key, { from, at, pending: true }, first)
         isRecorded = await this.#recorded(change, key, key.digest !== before.digest)
       } catch (thrown) {
         if (recorded) return { key: recorded, reached: 'records' }

@@ -226,7 +226,7 @@ export class Background {
       const ahead = Number(version) > key.version
       const record = { ...key, status: 'disabled' as const, version: ahead ? Number(version) : key.version + 1 }
       const changed = await orUnavailable(
-        this.#records.keys.change(id, key.version, record, { at: this.#continuity.now(), pending: !ahead }),
+        this.#records.keys.change(id, record, { from: key.version, at: this.#continuity.now(), pending: !ahead }),
       )
       if (!changed) throw new Error(`the record of ${id} was changed at the same time`)
     }

@@ -238,6 +238,6 @@ function withParts(charged: Priced, parts: readonly BilledUsage[], terms: Terms)
 
 /** Prices a usage. @param reported set if it is final, with the reported passes and counters */
 function priced(usage: Usage, x: Billable, terms: Terms, reported?: CountedUsage): Priced {
-  const parts = billed(usage, x.model.entry, x.tally, terms, reported?.passes)
+  const parts = billed({ ...reported, usage }, x.model.entry, x.tally, terms)
   return { billed: true, usage, charge: chargeAll(parts), parts, unpriced: unpriced(parts, terms) }
 }

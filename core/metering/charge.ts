@@ -42,7 +42,7 @@ export function holdFor(x: Pick<Billable, 'model'>, output: number, terms: Terms
   const input = asInput(terms, estimateInput(x, terms, SAFE_BYTES_PER_TOKEN), price)
   const pass = { ...input, ...dearestOutput(output + terms.extras.predicted, price, terms.extras) }
   const usage = withRounds(pass, held.results, terms, windowOf(x.model))
-  return dearestCharge(usage, pass, price, terms, held, terms.imageTokens)
+  return dearestCharge({ usage, pass, price }, terms, held, terms.imageTokens)
 }
 
 /**
@@ -145,12 +145,12 @@ export function runningCharge(x: Billable, terms: Terms, ahead = 0, isCallAhead 
 /** Returns what a reply has reported as used, as far as it is plausible, whatever became of the reply. */
 export function reportedParts(x: Billable, terms: Terms): readonly BilledUsage[] {
   const reported = plausibleReport(x, terms)
-  return reported ? billed(reported.usage, x.model.entry, x.tally, terms, reported.passes) : []
+  return reported ? billed(reported, x.model.entry, x.tally, terms) : []
 }
 
 /** Returns a usage as billed while no final report exists. */
 export function billedSoFar(x: Billable, usage: Usage, terms: Terms): readonly BilledUsage[] {
-  return billed(usage, x.model.entry, x.tally, terms, undefined)
+  return billed({ usage }, x.model.entry, x.tally, terms)
 }
 
 /** Whether a pass is that of images, and not of advice. */
@@ -160,7 +160,7 @@ function isImages({ separate, model }: Pass): boolean {
 
 /** Returns the parts of a cancelled reply: its own usage, the advice and the images that it requested. */
 export function cancelParts(usage: Usage, x: Billable, terms: Terms): readonly BilledUsage[] {
-  const own = billed(usage, x.model.entry, x.tally, asCancelled(x, terms), undefined)
+  const own = billed({ usage }, x.model.entry, x.tally, asCancelled(x, terms))
   const { advisors, tools } = terms.extras
   if (advisors.length + tools.length === 0) return own
   return [

@@ -76,16 +76,18 @@ export async function weighDocuments(
 
 /**
  * Weighs a request's input.
- * @param providerTools as in `Weight`
  * @param stored what the request refers to; undefined if it is unknown
  * @param most tokens that references can stand for
+ * @param providerTools as in `Weight`
  */
 export function weigh(
   body: Body,
   rates: Weights,
-  stored: Stored | undefined,
-  most: number,
-  providerTools: boolean,
+  {
+    stored,
+    most,
+    providerTools,
+  }: { readonly stored: Stored | undefined; readonly most: number; readonly providerTools: boolean },
 ): Weight {
   let textBytes = body.received.length + body.addedBytes
   const { attachments, caches } = body.contents

@@ -85,8 +85,15 @@ export class Learned {
   readonly #models = lru<string, ModelFacts>(MODELS_MAX)
 
   /** Records a value from a key's request: tokens that the upstream added, or tokens per second. */
-  learn(model: string, key: Learner, kind: 'overhead' | 'rate', value: number, now: number): void {
-    this.#of(model)[kind].set(key.id, value, teaches(key, now))
+  learn(
+    model: string,
+    key: Learner,
+    value: { readonly overhead: number } | { readonly rate: number },
+    now: number,
+  ): void {
+    const facts = this.#of(model)
+    const [values, learned] = 'rate' in value ? [facts.rate, value.rate] : [facts.overhead, value.overhead]
+    values.set(key.id, learned, teaches(key, now))
   }
 
   /** Returns the input tokens that the upstream added to the key's last prompt; 0 if unknown. */

@@ -35,19 +35,24 @@ export function notesAtStart(
   }
 }
 
+/** What the notes of a finished exchange are made of. */
+export interface EndNotes {
+  /** The notes from its beginning. */
+  readonly first: Notes
+  readonly result: Bill
+  /** The operator's cost in nano-credits. */
+  readonly cost: bigint | undefined
+  /** Milliseconds since the epoch. */
+  readonly now: number
+}
+
 /**
  * Returns what is known about a finished exchange.
- * @param first the notes from its beginning
- * @param cost the operator's cost in nano-credits
- * @param now milliseconds since the epoch
  */
 export function notesAtEnd(
   x: BuiltInExchange & Known & BuiltInWith<'route'> & { readonly tally: ReportedSoFar },
-  first: Notes,
   outcome: Outcome,
-  result: Bill,
-  cost: bigint | undefined,
-  now: number,
+  { first, result, cost, now }: EndNotes,
 ): Notes {
   const end = requestEnd(outcome)
   const attempts = outcome.kind === 'answered' ? [] : outcome.attempts

@@ -82,11 +82,10 @@ export function plausibleCalls(tally: ReportedSoFar, { extras }: Pricing): boole
 
 /** Returns the usage of a reply as billed, in the passes that its upstream reported separately. */
 export function billed(
-  usage: Usage,
+  { usage, passes }: Pick<CountedUsage, 'usage' | 'passes'>,
   entry: ModelEntry,
   tally: ReportedSoFar,
   pricing: Pricing,
-  passes: CountedUsage['passes'],
 ): readonly BilledUsage[] {
   const conditions = conditionsOf(tally, pricing)
   const { models } = pricing.extras
@@ -218,9 +217,7 @@ export function entryNamed(entries: Iterable<ModelEntry>, name: string): ModelEn
  * @param imageTokens output tokens of one image that a tool creates
  */
 export function dearestCharge(
-  usage: Usage,
-  pass: Usage,
-  price: Price,
+  { usage, pass, price }: { readonly usage: Usage; readonly pass: Usage; readonly price: Price },
   { extras }: Pricing,
   { calls, advice }: HeldCalls,
   imageTokens: number,

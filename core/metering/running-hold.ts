@@ -56,12 +56,18 @@ export class RunningHold implements Indexed {
   /** Whether the balance covered less than requested. The hold must be used up before the balance is asked again. */
   #underfunded: boolean
 
-  constructor(keyHold: Hold, quotaHolds: readonly Hold[], ledger: Ledger, terms: TermsPair, ahead: number) {
+  /** @param aheadTokens output tokens by which the hold stays ahead */
+  constructor(
+    ledger: Ledger,
+    { keyHold, quotaHolds }: { readonly keyHold: Hold; readonly quotaHolds: readonly Hold[] },
+    terms: TermsPair,
+    aheadTokens: number,
+  ) {
     this.keyHold = keyHold
     this.quotaHolds = quotaHolds
     this.terms = terms
     this.#ledger = ledger
-    this.#aheadTokens = ahead
+    this.#aheadTokens = aheadTokens
     this.#underfunded = this.#holdsLess()
   }
 

@@ -18,10 +18,17 @@ const BODY_BYTES_MAX = 16_384
 
 type Known = BuiltInExchange & BuiltInWith<'key' | 'body' | 'model' | 'route' | 'extras'>
 
+/** What the meter knows at this moment. */
+export interface MeterNow {
+  readonly meter: MeterState
+  /** Milliseconds since the epoch. */
+  readonly now: number
+}
+
 /** What an exchange is charged by, and what is held for it. */
 export interface TermsPair {
   readonly charged: Terms
-  /** BuiltInWith what other keys have shown about the model. */
+  /** With what other keys have shown about the model. */
   readonly held: Terms
 }
 
@@ -29,26 +36,25 @@ export interface TermsPair {
  * Returns the terms of one exchange.
  * @param models the models of the key's type
  * @param rates `outputRate` for models without one, in tokens per second; `cacheLifetime` in seconds
- * @param now milliseconds since the epoch
  */
 export function termsOf(
   x: Known,
   models: KeyType['models'],
   rates: Rates & { readonly outputRate: number; readonly cacheLifetime: number },
-  meter: MeterState,
-  now: number,
+  { meter, now }: MeterNow,
 ): TermsPair {
   const { entry } = x.model
   const { translation } = x.route
   const { learned, prefixes } = meter
   const extras = translation ? translatedExtras(x.extras, translation.asksForTier) : x.extras
+  const providerTools = extras.tools.length > 0 || extras.rereads
   const [model, key, owner] = [upstreamModel(x), x.key.id, conversationOwner(x)]
   const charged: Terms = {
     ...rates,
     reasoning: reasoningOf(x),
     outputRate: entry.outputRate ?? learned.ownRate(model, key, rates.outputRate),
     overhead: entry.overhead ?? learned.ownOverhead(model, key),
-    weight: withMarks(weigh(x.body, rates, x.stored, windowOf(x.model), extras.tools.length > 0 || extras.rereads), x),
+    weight: withMarks(weigh(x.body, rates, { stored: x.stored, most: windowOf(x.model), providerTools }), x),
     extras,
     entryOf: name => entryNamed([entry, ...models.values()], name),
     prefix: once(() => prefixes.find(owner, x.body, now, rates.cacheLifetime * 1000)),
@@ -80,8 +86,8 @@ function once<T>(look: () => T): () => T {
   return () => (found ??= { value: look() }).value
 }
 
-/** Learns from a reply whose upstream reported its usage. @param now milliseconds since the epoch */
-export function learn(x: Known, terms: Terms, usage: Usage, meter: MeterState, now: number): void {
+/** Learns from a reply whose upstream reported its usage. */
+export function learn(x: Known, terms: Terms, usage: Usage, { meter, now }: MeterNow): void {
   const { learned, prefixes } = meter
   const model = upstreamModel(x)
   const { textBytes, tokens, unbounded, providerTools } = terms.weight
@@ -91,8 +97,8 @@ export function learn(x: Known, terms: Terms, usage: Usage, meter: MeterState, n
   // Several concurrent choices, and tools, change the apparent speed of the model.
   if (providerTools || x.format.choices(x.body) > 1) return
   if (usage.output >= RATE_MIN.tokens && x.elapsedMs >= RATE_MIN.ms)
-    learned.learn(model, x.key, 'rate', (usage.output * 1000) / x.elapsedMs, now)
+    learned.learn(model, x.key, { rate: (usage.output * 1000) / x.elapsedMs }, now)
   if (textBytes > BODY_BYTES_MAX || tokens > 0 || unbounded) return
   const added = Math.max(0, inputTokens(usage) - Math.ceil(textBytes / SAFE_BYTES_PER_TOKEN))
-  learned.learn(model, x.key, 'overhead', added, now)
+  learned.learn(model, x.key, { overhead: added }, now)
 }

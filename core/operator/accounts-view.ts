@@ -34,14 +34,18 @@ export interface AccountView {
   readonly last_failure_at: string | null
 }
 
+/** Where the state of the accounts is found. */
+export interface AccountsSeen {
+  readonly config: Config
+  readonly ledger: Ledger
+  readonly pool: Pool
+  readonly sharing: PoolSharing
+  /** Milliseconds since the epoch. */
+  readonly now: number
+}
+
 /** Returns all accounts. @throws GatewayError unavailable */
-export async function accountsView(
-  config: Config,
-  ledger: Ledger,
-  pool: Pool,
-  sharing: PoolSharing,
-  now: number,
-): Promise<AccountView[]> {
+export async function accountsView({ config, ledger, pool, sharing, now }: AccountsSeen): Promise<AccountView[]> {
   const asked = await sharing.asked()
   const shown = accountsOf(config).map(async ({ upstream, account }) => {
     const health = pool.health(account)

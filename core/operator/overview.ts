@@ -75,7 +75,7 @@ export class OverviewFeed {
     const { config, ledger, pool, sharing } = this.#parts
     const today = dayOf(now)
     const [accounts, days] = await Promise.all([
-      accountsView(config, ledger, pool, sharing, now),
+      accountsView({ config, ledger, pool, sharing, now }),
       orUnavailable(usageBy(ledger.records.database, 'day', { from: today, to: today, count: 1 })),
     ])
     const sums = days[0] ?? noCount()

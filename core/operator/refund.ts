@@ -16,19 +16,24 @@ export interface Refund {
   readonly recorded: boolean
 }
 
+/** Why an entry is refunded, and who does it. */
+export interface RefundWish {
+  readonly reason: string
+  /** Makes the line of the audit log. */
+  readonly audit: (account: string, details: Readonly<Record<string, unknown>>) => AuditEntry
+  /** The id of the key that the entry must belong to. */
+  readonly of?: string | undefined
+}
+
 /**
  * Refunds an entry, whose id is that of its request. A repeated refund gives nothing.
- * @param audit makes the line of the audit log
- * @param of the id of the key that it must belong to
  * @returns undefined if no key has such an entry; only the owner if another key has it
  * @throws GatewayError unavailable; RangeError if the entry charged nothing, or if its request still runs
  */
 export async function refund(
   ledger: Ledger,
   id: string,
-  reason: string,
-  audit: (account: string, details: Readonly<Record<string, unknown>>) => AuditEntry,
-  of?: string,
+  { reason, audit, of }: RefundWish,
 ): Promise<Refund | { readonly owner: string } | undefined> {
   // What has just ended is recorded first, so that it is found without its key.
   await ledger.background.archiveAll()

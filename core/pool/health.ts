@@ -21,6 +21,18 @@ export interface Counts {
   failures: number
 }
 
+/** A request that an account did not serve. */
+export interface FailedRequest {
+  /** Milliseconds since the epoch. */
+  readonly now: number
+  /** Identifies the request. */
+  readonly request: object
+  /** Why it failed, for the log and for operators. */
+  readonly reason: string
+  /** How long the provider asks to wait, if it does. */
+  readonly waitMs?: number | undefined
+}
+
 /** The health of an account, as one process knows it. */
 export class Health {
   readonly counts: Counts = { requests: 0, failures: 0 }
@@ -168,10 +180,9 @@ export class Health {
   /**
    * Notes that the provider limits a model.
    * @param model the name that was sent
-   * @param waitMs how long the provider asks to wait, if it does
    * @returns whether the model is out for notably longer
    */
-  limited(now: number, request: object, model: string, reason: string, waitMs?: number): boolean {
+  limited(model: string, { now, request, reason, waitMs }: FailedRequest): boolean {
     this.#takesTrial(request)
     this.#note(now, reason)
     return this.#models.add(now, model, waitMs, () => this.#change(now))
@@ -179,11 +190,9 @@ export class Health {
 
   /**
    * Notes a failure.
-   * @param request the one that failed
-   * @param waitMs how long the provider asks to wait, if it does
    * @returns whether the account has been taken out, or for notably longer
    */
-  failed(now: number, request: object, config: HealthConfig, reason: string, waitMs?: number): boolean {
+  failed(config: HealthConfig, { now, request, reason, waitMs }: FailedRequest): boolean {
     const wasTrial = this.#takesTrial(request) || this.#broughtBack === request
     this.#note(now, reason)
     // Requests that were under way when it was taken out tell nothing new.
@@ -215,10 +224,9 @@ export class Health {
   /**
    * Notes that the provider refused the account. It is out for a minute, and twice as long after each trial that is
    * refused, up to an hour.
-   * @param waitMs how long the provider asks to wait, if it does
    * @returns whether an outage begins with it
    */
-  refused(now: number, request: object, status: number, reason: string, waitMs = 0): boolean {
+  refused(status: number, { now, request, reason, waitMs = 0 }: FailedRequest): boolean {
     this.#takesTrial(request)
     this.#note(now, reason)
     const { since = now, times = 0 } = this.#refused ?? {}
@@ -237,14 +245,15 @@ export class Health {
    * @param key the key of the customer
    * @returns whether an outage begins with it
    */
-  suspected(now: number, request: object, key: string, status: number, reason: string): boolean {
+  suspected(key: string, status: number, failed: FailedRequest): boolean {
+    const { now, request, reason } = failed
     this.#takesTrial(request)
     if (this.#refused && !this.#sentSince.has(request)) return this.#note(now, reason)
     const suspect = this.#suspect
     const sinceMs = suspect ? now - suspect.at : Infinity
     if (suspect && suspect.key !== key && sinceMs >= CONFIRMED_MS_MIN && sinceMs < CONFIRMED_MS_MAX) {
       const times = this.#refused?.times
-      const isNews = this.refused(now, request, status, reason)
+      const isNews = this.refused(status, { now, request, reason })
       // It does not double: two keys may belong to one customer.
       if (this.#refused && times !== undefined) this.#refused = { ...this.#refused, times, until: now + REFUSED_MS }
       return isNews

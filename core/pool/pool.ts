@@ -162,7 +162,7 @@ export class Pool {
     const now = this.#now()
     const health = this.#asked(account)
     const reason = withoutKey(said, account)
-    if (!health?.failed(now, asked, upstream.health, reason, waitMs)) return
+    if (!health?.failed(upstream.health, { now, request: asked, reason, waitMs })) return
     const forMs = health.outMs(now)
     this.#log.warn({ upstream: upstream.name, account: account.name, reason, forMs }, 'an account is not asked for now')
     this.onChange(account.name)
@@ -178,7 +178,7 @@ export class Pool {
     const now = this.#now()
     const health = this.#asked(account)
     const reason = withoutKey(said, account)
-    if (!health?.limited(now, asked, model, reason, waitMs)) return
+    if (!health?.limited(model, { now, request: asked, reason, waitMs })) return
     const forMs = health.modelOutMs(now, model)
     const names = { upstream: upstream.name, account: account.name, model, reason, forMs }
     // Short limits are a part of every day.
@@ -192,7 +192,7 @@ export class Pool {
    * @param waitMs how long the provider asks to wait, if it does
    */
   refused(asked: PooledAccount, status: number, said: string, waitMs?: number): void {
-    this.#refused(asked, said, (health, now, reason) => health.refused(now, asked, status, reason, waitMs))
+    this.#refused(asked, said, (health, now, reason) => health.refused(status, { now, request: asked, reason, waitMs }))
   }
 
   /**
@@ -202,7 +202,7 @@ export class Pool {
    */
   suspected(asked: PooledAccount, key: string, status: number, said: string): void {
     const { upstream, account } = asked
-    this.#refused(asked, said, (health, now, reason) => health.suspected(now, asked, key, status, reason))
+    this.#refused(asked, said, (health, now, reason) => health.suspected(key, status, { now, request: asked, reason }))
     const health = this.#asked(account)
     const now = this.#now()
     if (

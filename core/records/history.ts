@@ -181,7 +181,7 @@ export class History {
 
   /** Returns a part of the statement of an account. */
   statement(account: string, place: StatementPlace, count: number): Promise<StatementPage> {
-    return statementOf(this.#database, rows => this.#read(rows), account, place, count)
+    return statementOf(this.#database, rows => this.#read(rows), { account, place, count })
   }
 
   async #read(rows: readonly Row[]): Promise<HistoryEntry[]> {

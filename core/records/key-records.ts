@@ -197,13 +197,13 @@ export class KeyRecords {
   /**
    * Changes the record of a key if it still has the version that the change is made from. It is pending until `applied`,
    * unless the store knows it.
+   * @param from the version that the change is made from
    * @returns whether it had
    */
   async change(
     id: string,
-    from: number,
     record: Omit<KeyRecord, 'id' | 'type' | 'batch' | 'createdAt'>,
-    { at, pending }: { at: number; pending: boolean },
+    { from, at, pending }: { readonly from: number; readonly at: number; readonly pending: boolean },
     also?: Also,
   ): Promise<boolean> {
     const { status, name, label, hint, expiresAt, version, digest, rotation } = record

@@ -33,6 +33,21 @@ const REPLACE_ROWS = `ON CONFLICT (id) DO UPDATE SET ${ENTRY_COLUMNS.filter(name
   .map(name => `${name} = excluded.${name}`)
   .join(', ')}`
 
+/** What one transaction records. */
+interface Batch {
+  readonly entries: readonly EndedEntry[]
+  readonly positions: ReadonlyMap<number, Position>
+  readonly requests: RequestBatch
+  readonly generation: number | undefined
+}
+
+/** What a transaction has found and made: new names, new partitions, and the numbers of accounts. */
+interface Written {
+  readonly names: NewNames
+  readonly months: readonly string[]
+  readonly numbers: ReadonlyMap<string, number>
+}
+
 /** The record of an account that has none. Its entries are recorded all the same. */
 const UNKNOWN = {
   type: '?',
@@ -135,91 +150,64 @@ export class Recorder {
     requests: RequestBatch,
     generation: number | undefined,
   ): Promise<void> {
-    const sums = [...requests.sums.values()]
-    let names = undefined as NewNames | undefined
-    let months: readonly string[] = []
-    const found = new Map<string, number>()
-    const work = async (sql: Sql, watching: boolean): Promise<void> => {
-      const current = await generationToRecord(sql)
-      if (generation !== undefined && current !== generation)
-        throw new StaleGeneration('the store has been restored meanwhile; its streams are read again')
-      names = await this.#names.ensure(sql, [
-        '',
-        ...entries.flatMap(({ notes }) => [...namesIn(notes), notes.status ?? '']),
-        ...sums.flatMap(({ type, model, upstream, status, code }) => [type, model, upstream, status, code]),
-      ])
-      months = await this.#months.ensure(
-        sql,
-        entries.map(({ id }) => timeOfId(id)),
-      )
-      await this.#numberAccounts(sql, [...entries, ...sums], found)
-      const before = await this.#known(sql, entries)
-      const number = (account: string): number => found.get(account) ?? 0
-      const books = await Books.open(sql, new Set(entries.map(({ account }) => number(account))), this.#now())
-      const last = new Map<string, EndedEntry>()
-      const replaced: SqlValue[][] = []
-      for (const entry of entries) {
-        const known = last.get(entry.id) ?? before.get(entry.id)
-        const counts = counting(entry, known)
-        if (!counts) continue
-        const { booking, balance, isLate } = books.book(
-          number(entry.account),
-          entry.ordinal,
-          counts.charge - (known?.charge ?? 0n),
-        )
-        const booked = { ...counts, balance, booking, bookedLate: booking !== undefined && isLate }
-        if (!known) {
-          last.set(entry.id, booked)
-          continue
-        }
-        replaced.push(replacedRow(number(entry.account), known, booking))
-        // The first end determines the time.
-        const again = { ...booked, at: known.at, againMs: Math.max(0, entry.at - known.at) }
-        // An end that charges nothing more is booked already.
-        const isBooked = booking === undefined && known.booking !== undefined
-        last.set(entry.id, isBooked ? { ...again, ...bookedAs(known) } : again)
-      }
-      await this.#writeRows(sql, [...last.values()], number, names)
-      await insertAll(
-        sql,
-        'INSERT INTO replaced (account, ordinal, id, charge, ended, balance, booking, booked)',
-        replaced,
-        'ON CONFLICT (account, ordinal) DO NOTHING',
-      )
-      await writeTotals(sql, { entries, last, before, sums, books }, number)
-      const days = new DaySums(names, number)
-      for (const sum of sums) days.addRequests(sum)
-      for (const [id, entry] of last) {
-        const old = before.get(id)
-        if (old) days.add({ ...old, account: entry.account }, -1)
-        days.add(entry, 1)
-      }
-      await days.write(sql)
-      await writeFailures(sql, requests, number)
-      if (watching && this.watcher) await watched(this.watcher, sql, last, before)
-      await insertAll(
-        sql,
-        'INSERT INTO positions (shard, ms, seq)',
-        [...positions].sort(([a], [b]) => a - b).map(([shard, { ms, seq }]) => [shard, ms, seq]),
-        `ON CONFLICT (shard) DO UPDATE SET ms = excluded.ms, seq = excluded.seq
-         WHERE excluded.ms > positions.ms OR (excluded.ms = positions.ms AND excluded.seq > positions.seq)`,
-      )
-    }
+    const batch = { entries, positions, requests, generation }
+    let written: Written
     try {
-      await this.#database
-        .transaction(sql => work(sql, this.watcher !== undefined))
+      written = await this.#database
+        .transaction(sql => this.#write(sql, batch, this.watcher))
         .catch((cause: unknown) => {
           if (!(cause instanceof WatcherFailed)) throw cause
-          return this.#database.transaction(sql => work(sql, false))
+          return this.#database.transaction(sql => this.#write(sql, batch, undefined))
         })
     } catch (cause) {
       // Another process may have dropped a partition.
       this.#months.forget()
       throw cause
     }
-    names?.kept()
-    this.#months.created(months)
-    for (const [account, number] of found) this.#numbers.set(account, number)
+    written.names.kept()
+    this.#months.created(written.months)
+    for (const [account, number] of written.numbers) this.#numbers.set(account, number)
+  }
+
+  /** Writes a batch in a transaction. @returns what may be remembered when the transaction is committed */
+  async #write(sql: Sql, batch: Batch, watcher: Watcher | undefined): Promise<Written> {
+    const { entries, positions, requests, generation } = batch
+    const sums = [...requests.sums.values()]
+    if (generation !== undefined && (await generationToRecord(sql)) !== generation)
+      throw new StaleGeneration('the store has been restored meanwhile; its streams are read again')
+    const names = await this.#names.ensure(sql, [
+      '',
+      ...entries.flatMap(({ notes }) => [...namesIn(notes), notes.status ?? '']),
+      ...sums.flatMap(({ type, model, upstream, status, code }) => [type, model, upstream, status, code]),
+    ])
+    const times = entries.map(({ id }) => timeOfId(id))
+    const months = await this.#months.ensure(sql, times)
+    const numbers = new Map<string, number>()
+    await this.#numberAccounts(sql, [...entries, ...sums], numbers)
+    const number = (account: string): number => numbers.get(account) ?? 0
+    const before = await this.#known(sql, entries)
+    const books = await Books.open(sql, new Set(entries.map(({ account }) => number(account))), this.#now())
+    const { last, replaced } = bookAll(entries, before, books, number)
+    await this.#writeRows(sql, [...last.values()], number, names)
+    await insertAll(
+      sql,
+      'INSERT INTO replaced (account, ordinal, id, charge, ended, balance, booking, booked)',
+      replaced,
+      'ON CONFLICT (account, ordinal) DO NOTHING',
+    )
+    await writeTotals(sql, { entries, last, before, sums, books }, number)
+    const days = new DaySums(names, number)
+    for (const sum of sums) days.addRequests(sum)
+    for (const [id, entry] of last) {
+      const old = before.get(id)
+      if (old) days.add({ ...old, account: entry.account }, -1)
+      days.add(entry, 1)
+    }
+    await days.write(sql)
+    await writeFailures(sql, requests, number)
+    if (watcher) await watched(watcher, sql, last, before)
+    await writePositions(sql, positions)
+    return { names, months, numbers }
   }
 
   /** Forgets what was read from the database: it lacks some of it now. */
@@ -273,4 +261,49 @@ export class Recorder {
       REPLACE_ROWS,
     )
   }
+}
+
+/**
+ * Books what entries charge.
+ * @param before what is recorded of their exchanges
+ * @returns the last end of each exchange, by id, and rows for the ends that it replaces
+ */
+function bookAll(
+  entries: readonly EndedEntry[],
+  before: ReadonlyMap<string, HistoryEntry>,
+  books: Books,
+  number: (account: string) => number,
+): { readonly last: Map<string, EndedEntry>; readonly replaced: SqlValue[][] } {
+  const last = new Map<string, EndedEntry>()
+  const replaced: SqlValue[][] = []
+  for (const entry of entries) {
+    const known = last.get(entry.id) ?? before.get(entry.id)
+    const counts = counting(entry, known)
+    if (!counts) continue
+    const account = number(entry.account)
+    const { booking, balance, isLate } = books.book(account, entry.ordinal, counts.charge - (known?.charge ?? 0n))
+    const booked = { ...counts, balance, booking, bookedLate: booking !== undefined && isLate }
+    if (!known) {
+      last.set(entry.id, booked)
+      continue
+    }
+    replaced.push(replacedRow(account, known, booking))
+    // The first end determines the time.
+    const again = { ...booked, at: known.at, againMs: Math.max(0, entry.at - known.at) }
+    // An end that charges nothing more is booked already.
+    const isBooked = booking === undefined && known.booking !== undefined
+    last.set(entry.id, isBooked ? { ...again, ...bookedAs(known) } : again)
+  }
+  return { last, replaced }
+}
+
+/** Writes how far the streams of the shards are recorded. */
+async function writePositions(sql: Sql, positions: ReadonlyMap<number, Position>): Promise<void> {
+  await insertAll(
+    sql,
+    'INSERT INTO positions (shard, ms, seq)',
+    [...positions].sort(([a], [b]) => a - b).map(([shard, { ms, seq }]) => [shard, ms, seq]),
+    `ON CONFLICT (shard) DO UPDATE SET ms = excluded.ms, seq = excluded.seq
+     WHERE excluded.ms > positions.ms OR (excluded.ms = positions.ms AND excluded.seq > positions.seq)`,
+  )
 }

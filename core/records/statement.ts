@@ -68,9 +68,7 @@ interface Replaced {
 export async function statementOf(
   database: Database,
   entriesOf: (rows: readonly Row[]) => Promise<HistoryEntry[]>,
-  account: string,
-  place: StatementPlace,
-  count: number,
+  { account, place, count }: { readonly account: string; readonly place: StatementPlace; readonly count: number },
 ): Promise<StatementPage> {
   const read = (text: string, ...values: readonly SqlValue[]): Promise<Row[]> =>
     database.all(`${text} LIMIT ?`, [account, ...values, count + 1])

@@ -94,7 +94,7 @@ const revokeToken = operation({
 
 async function accountRows({ office }: Call) {
   const { config, ledger, pool, sharing, now } = office
-  return operator.accountsView(config, ledger, pool, sharing, now())
+  return operator.accountsView({ config, ledger, pool, sharing, now: now() })
 }
 
 const accounts = operation({

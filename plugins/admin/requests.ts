@@ -102,7 +102,9 @@ const refund = operation({
     const id = call.params['id'] ?? ''
     const audit = (target: string, details: object): operator.AuditEntry =>
       auditEntry(call, { action: 'key.refund', target, details })
-    const done = operator.isId(id) ? await operator.refund(call.office.ledger, id, call.body.reason, audit) : undefined
+    const done = operator.isId(id)
+      ? await operator.refund(call.office.ledger, id, { reason: call.body.reason, audit })
+      : undefined
     if (!done || 'owner' in done) throw new GatewayError('not_found', { message: 'There is no entry with this id.' })
     return { id, key: done.key, refunded: formatCredits(done.given), balance: formatCredits(done.balance) }
   },

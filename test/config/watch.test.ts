@@ -12,7 +12,14 @@ t.test('the watcher does not wait for a file that has become a pipe, and notices
   const file = join(folder, 'gateway.yaml')
   spawnSync('mkfifo', [file])
   await new Promise<void>(resolve => {
-    t.teardown(watchFile(file, 'as it was read', createLog(new Scrubber(), 'silent', process.stdout), resolve))
+    t.teardown(
+      watchFile({
+        file,
+        text: 'as it was read',
+        log: createLog(new Scrubber(), 'silent', process.stdout),
+        changed: resolve,
+      }),
+    )
     // Later than the watcher would have read the pipe.
     const later = setTimeout(() => {
       writeFileSync(join(folder, 'next'), 'as it is now')
@@ -28,7 +35,12 @@ t.test('the watcher reports a change between the reading of a file and the start
   const file = join(folder, 'gateway.yaml')
   writeFileSync(file, 'as it is now')
   await new Promise<void>(resolve => {
-    const stop = watchFile(file, 'as it was read', createLog(new Scrubber(), 'silent', process.stdout), resolve)
+    const stop = watchFile({
+      file,
+      text: 'as it was read',
+      log: createLog(new Scrubber(), 'silent', process.stdout),
+      changed: resolve,
+    })
     t.teardown(stop)
   })
 })

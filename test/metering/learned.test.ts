@@ -18,7 +18,8 @@ const learner = (id: number | string, more: Partial<Learner> = {}): Learner => (
 /** Lets keys report the same value. */
 function taught(count: number, kind: 'overhead' | 'rate', value: number, more: Partial<Learner> = {}): Learned {
   const learned = new Learned()
-  for (let nth = 0; nth < count; nth++) learned.learn(MODEL, learner(nth, more), kind, value, NOW)
+  for (let nth = 0; nth < count; nth++)
+    learned.learn(MODEL, learner(nth, more), { [kind]: value } as { rate: number }, NOW)
   return learned
 }
 
@@ -46,8 +47,8 @@ t.test('what many keys teach is never charged; what a key has shown itself is', 
   t.equal(taught(100, 'rate', 400).ownRate(MODEL, 'new', RATE), RATE)
   const learned = new Learned()
   const young = learner('own', { createdAt: NOW, settled: 0n })
-  learned.learn(MODEL, young, 'overhead', 90, NOW)
-  learned.learn(MODEL, young, 'rate', 300, NOW)
+  learned.learn(MODEL, young, { overhead: 90 }, NOW)
+  learned.learn(MODEL, young, { rate: 300 }, NOW)
   t.equal(learned.ownOverhead(MODEL, 'own'), 90)
   t.equal(learned.ownRate(MODEL, 'own', RATE), 300)
   t.equal(learned.heldRate(MODEL, 'own', RATE), 300, 'no less is held')
@@ -59,8 +60,8 @@ t.test('what many keys teach is never charged; what a key has shown itself is', 
 t.test('the median of overheads and the 95th percentile of speeds count', t => {
   const learned = new Learned()
   for (let nth = 0; nth < 21; nth++) {
-    learned.learn(MODEL, learner(nth), 'overhead', nth < 10 ? 19_000 : 50, NOW)
-    learned.learn(MODEL, learner(nth), 'rate', nth < 19 ? 100 : 600, NOW)
+    learned.learn(MODEL, learner(nth), { overhead: nth < 10 ? 19_000 : 50 }, NOW)
+    learned.learn(MODEL, learner(nth), { rate: nth < 19 ? 100 : 600 }, NOW)
   }
   t.equal(learned.heldOverhead(MODEL, 'new'), 50)
   t.equal(learned.heldRate(MODEL, 'new', RATE), 600)

@@ -21,7 +21,12 @@ function isGivenUp(amount: bigint): boolean {
     giveUp: () => (givenUp = true),
   }
   const hold = new Hold({ amount } as HoldRequest, '0', amount, 0n)
-  const running = new RunningHold(hold, [], {} as Ledger, { charged: terms, held: terms }, 4096)
+  const running = new RunningHold(
+    {} as Ledger,
+    { keyHold: hold, quotaHolds: [] },
+    { charged: terms, held: terms },
+    4096,
+  )
   running.silent = x as never
   running.tick()
   return givenUp

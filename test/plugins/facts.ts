@@ -82,12 +82,11 @@ export function routeOf(type: string, path: string): BuiltInFacts['route'] {
   const [account] = upstream.accounts
   if (!account) throw new Error(`${upstream.name} has no account`)
   const retry = config.keyTypes.get(type)?.retry as BuiltInFacts['route']['retry']
-  return new Route(
-    [{ upstream, account, format: format(path), model: 'm', lastResort: false }],
+  return new Route({
+    candidates: [{ upstream, account, format: format(path), model: 'm', lastResort: false }],
     retry,
-    () => undefined,
-    undefined,
-  )
+    translate: () => undefined,
+  })
 }
 
 /** The head of a reply with status 200, or another one. */

@@ -199,7 +199,7 @@ t.test(
     const health = new Health()
     const first = {}
     t.ok(health.begin(0, first, false))
-    t.ok(health.refused(0, first, 401, 'x'), 'an outage begins')
+    t.ok(health.refused(401, { now: 0, request: first, reason: 'x' }), 'an outage begins')
     let now = 0
     for (const minutes of [1, 2, 4, 8, 16, 32, 60, 60]) {
       t.notOk(
@@ -210,14 +210,14 @@ t.test(
       const trial = {}
       t.ok(health.begin(now, trial, false))
       t.notOk(health.ready(now), 'one request tries it')
-      t.notOk(health.refused(now, trial, 401, 'x'), 'the outage goes on')
+      t.notOk(health.refused(401, { now, request: trial, reason: 'x' }), 'the outage goes on')
     }
     const trial = {}
     now += 3_600_000
     t.ok(health.begin(now, trial, false))
     t.ok(health.succeeded(now, trial), 'a reply ends it')
     t.ok(health.ready(now))
-    t.ok(health.refused(now, {}, 401, 'x'), 'another outage')
+    t.ok(health.refused(401, { now, request: {}, reason: 'x' }), 'another outage')
     t.equal(health.waitMs(now), 60_000)
     t.end()
   },
@@ -227,8 +227,8 @@ t.test('requests that were under way when an account was refused neither end the
   const health = new Health()
   const [first, second, third] = [{}, {}, {}]
   for (const each of [first, second, third]) health.begin(0, each, false)
-  health.refused(0, first, 401, 'x')
-  health.refused(0, second, 401, 'x')
+  health.refused(401, { now: 0, request: first, reason: 'x' })
+  health.refused(401, { now: 0, request: second, reason: 'x' })
   t.equal(health.waitMs(0), 60_000)
   t.notOk(health.answers(0, third))
   t.notOk(health.succeeded(0, third))
@@ -244,7 +244,7 @@ t.test('requests that were under way when an account was refused neither end the
 t.test('an account is out when requests of two keys meet a suspected refusal without a success between them', t => {
   const health = new Health()
   const meet = (seconds: number, key: string, request: object = {}): boolean =>
-    health.suspected(seconds * 1000, request, key, 400, 'no balance')
+    health.suspected(key, 400, { now: seconds * 1000, request, reason: 'no balance' })
   for (let second = 0; second < 300; second += 10) t.notOk(meet(second, 'one key'))
   t.ok(health.ready(300_000), 'one key takes no account out')
   health.succeeded(300_000, {}, 'm')
@@ -266,33 +266,33 @@ t.test('an account is out when requests of two keys meet a suspected refusal wit
 
   const mine = new Health()
   const tried = {}
-  mine.refused(0, {}, 401, 'x')
+  mine.refused(401, { now: 0, request: {}, reason: 'x' })
   t.ok(mine.begin(60_000, tried, false))
   const theirs = new Health()
   theirs.adopt(mine.state)
   const theirTrial = {}
   theirs.begin(60_000, theirTrial, false)
-  theirs.refused(60_000, theirTrial, 401, 'x')
+  theirs.refused(401, { now: 60_000, request: theirTrial, reason: 'x' })
   mine.adopt(theirs.state)
-  mine.suspected(60_000, tried, 'one key', 403, 'x')
+  mine.suspected('one key', 403, { now: 60_000, request: tried, reason: 'x' })
   t.ok(mine.ready(60_000 + 120_000), 'a trial of an outage that another process has made longer ends')
 
   const slow = new Health()
-  slow.suspected(0, {}, 'one key', 400, 'no balance')
-  t.notOk(slow.suspected(600_000, {}, 'another key', 400, 'no balance'), 'ten minutes later')
+  slow.suspected('one key', 400, { now: 0, request: {}, reason: 'no balance' })
+  t.notOk(slow.suspected('another key', 400, { now: 600_000, request: {}, reason: 'no balance' }), 'ten minutes later')
   t.end()
 })
 
 t.test('a limit belongs to a model: other models of the account are asked', t => {
   const health = new Health()
-  t.ok(health.limited(0, {}, 'large', 'x', 5000))
-  t.notOk(health.limited(0, {}, 'large', 'x', 5100), 'hardly longer')
+  t.ok(health.limited('large', { now: 0, request: {}, reason: 'x', waitMs: 5000 }))
+  t.notOk(health.limited('large', { now: 0, request: {}, reason: 'x', waitMs: 5100 }), 'hardly longer')
   t.same([health.waitMs(0, 'large'), health.waitMs(0, 'small'), health.outMs(0)], [5100, 0, 0])
   t.notOk(health.begin(5000, {}, true, 'large'))
   t.ok(health.begin(5000, {}, false, 'small'))
   t.ok(health.begin(5100, {}, false, 'large'))
   const other = new Health()
-  other.failed(1, {}, HEALTH, 'x', 100)
+  other.failed(HEALTH, { now: 1, request: {}, reason: 'x', waitMs: 100 })
   other.adopt(health.state)
   t.equal(other.waitMs(0, 'large'), 5100, 'another process learns it')
   health.reset(10)
@@ -305,15 +305,15 @@ t.test('a limit without a time doubles from a second on, until a reply of the mo
   const health = new Health()
   let now = 0
   for (const seconds of [1, 2, 4, 8, 16, 32, 60, 60]) {
-    t.ok(health.limited(now, {}, 'm', 'x'))
-    t.notOk(health.limited(now, {}, 'm', 'x'), 'requests under way do not count')
+    t.ok(health.limited('m', { now, request: {}, reason: 'x' }))
+    t.notOk(health.limited('m', { now, request: {}, reason: 'x' }), 'requests under way do not count')
     t.notOk(health.ready(now + seconds * 1000 - 1, 'm'))
     t.ok(health.begin(now, {}, true, 'm'), 'if no other account can serve, it is asked')
     now += seconds * 1000
     t.ok(health.ready(now, 'm'))
   }
   health.succeeded(now, {}, 'm')
-  t.ok(health.limited(now, {}, 'm', 'x'))
+  t.ok(health.limited('m', { now, request: {}, reason: 'x' }))
   t.ok(health.ready(now + 1000, 'm'))
   t.end()
 })
@@ -379,8 +379,8 @@ t.test(
   t => {
     const one = new Health()
     const two = new Health()
-    one.refused(1000, {}, 401, 'revoked')
-    two.failed(2000, {}, HEALTH, 'slow', 10_000)
+    one.refused(401, { now: 1000, request: {}, reason: 'revoked' })
+    two.failed(HEALTH, { now: 2000, request: {}, reason: 'slow', waitMs: 10_000 })
     one.adopt(two.state)
     t.equal(one.waitMs(3000), 58_000, 'still refused')
     two.adopt(one.state)
@@ -406,15 +406,15 @@ t.test('only the request that tries an account decides about the trial', t => {
   const health = new Health()
   const [old, trial, other] = [{}, {}, {}]
   health.begin(0, old, false)
-  for (let nth = 0; nth < 3; nth++) health.failed(0, {}, HEALTH, 'x')
+  for (let nth = 0; nth < 3; nth++) health.failed(HEALTH, { now: 0, request: {}, reason: 'x' })
   t.notOk(health.ready(999))
   t.ok(health.begin(1000, trial, false))
   health.ended(old)
   t.notOk(health.ready(1000), 'an older request ends no trial')
   t.ok(health.begin(1000, other, true), 'a last resort')
-  health.failed(1000, other, HEALTH, 'x')
+  health.failed(HEALTH, { now: 1000, request: other, reason: 'x' })
   t.equal(health.state.level, 1, 'its failure is not that of the trial')
-  health.failed(1000, trial, HEALTH, 'x')
+  health.failed(HEALTH, { now: 1000, request: trial, reason: 'x' })
   t.equal(health.state.level, 2)
   t.ok(health.begin(3000, trial, false))
   t.ok(health.answers(3000, trial), 'a stream that begins ends the trial')
@@ -428,7 +428,7 @@ t.test('a stream that has only begun ends no failures in a row', t => {
     [{}, {}].map(request => {
       health.begin(0, request, false)
       health.answers(0, request)
-      return health.failed(0, request, HEALTH, 'x')
+      return health.failed(HEALTH, { now: 0, request, reason: 'x' })
     })
   t.same(twice(), [false, false])
   health.begin(0, {}, false)
@@ -440,18 +440,21 @@ t.test('a stream that has only begun ends no failures in a row', t => {
 
 t.test('an account whose trial begins and breaks off is out again at once, and for longer', t => {
   const health = new Health()
-  for (let nth = 0; nth < 3; nth++) health.failed(0, {}, HEALTH, 'x')
+  for (let nth = 0; nth < 3; nth++) health.failed(HEALTH, { now: 0, request: {}, reason: 'x' })
   const trial = {}
   t.ok(health.begin(1000, trial, false))
   t.ok(health.answers(1000, trial))
   t.ok(health.ready(1000), 'other requests may go to it meanwhile')
-  t.ok(health.failed(1500, trial, HEALTH, 'x'))
+  t.ok(health.failed(HEALTH, { now: 1500, request: trial, reason: 'x' }))
   t.notOk(health.answers(1500, {}), 'a request that was sent before does not bring it back by beginning')
   t.equal(health.state.coolUntil, 1500 + 2 * HEALTH.cooldownMs)
   t.notOk(health.ready(3499))
   t.ok(health.begin(3500, trial, false))
   health.succeeded(3500, trial)
-  t.notOk(health.failed(3500, trial, HEALTH, 'x'), 'after a complete reply it is like any other')
+  t.notOk(
+    health.failed(HEALTH, { now: 3500, request: trial, reason: 'x' }),
+    'after a complete reply it is like any other',
+  )
   t.end()
 })
 

@@ -265,7 +265,7 @@ onEachEngine(
     await records.keys.applied([{ id: key.id, version: 1, grants: 0 }], 5)
     t.equal((await records.keys.pending(5)).length, 0)
     const change = (from: number, version: number, pending: boolean): Promise<boolean> =>
-      records.keys.change(key.id, from, { ...key, status: 'disabled', version }, { at: 9, pending })
+      records.keys.change(key.id, { ...key, status: 'disabled', version }, { from, at: 9, pending })
     t.equal(await change(0, 1, true), false)
     t.equal(await change(1, 3, false), true)
     t.equal((await records.keys.pending(5)).length, 0)

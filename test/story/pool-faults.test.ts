@@ -92,7 +92,12 @@ t.test('an account that an operator has disabled stays out, whatever requests te
   const main = mainOf(g)
   const health = g.gateway.pool.health(main)
   health.disabled = true
-  health.failed(Date.now(), {}, (g.gateway.config.upstreams.get('famC') as Upstream).health, 'late', 5000)
+  health.failed((g.gateway.config.upstreams.get('famC') as Upstream).health, {
+    now: Date.now(),
+    request: {},
+    reason: 'late',
+    waitMs: 5000,
+  })
   g.gateway.pool.reset(main.name)
   t.equal((await g.call(CHAT, { key, body: BODY })).status, 200)
   t.equal(first.requests.length, 0)

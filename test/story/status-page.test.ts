@@ -48,7 +48,12 @@ t.test('a model whose provider fails is down, and others stay up', async t => {
   )
   g.gateway.pool.members
     .get('famC/1')
-    ?.health.failed(Date.now(), {}, { failures: 1, coolMs: 60_000 } as never, 'x', 60_000)
+    ?.health.failed({ failures: 1, coolMs: 60_000 } as never, {
+      now: Date.now(),
+      request: {},
+      reason: 'x',
+      waitMs: 60_000,
+    })
   await until(async () => (await state())['acme/famC-5.5'] === 'down')
   t.match(await state(), { 'acme/famA-medium-5': 'up' })
 })

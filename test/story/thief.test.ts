@@ -35,7 +35,7 @@ function teach({ gateway: { config, meter } }: TestGateway): void {
     for (const { sends } of models.values())
       for (let nth = 0; nth < 25; nth++) {
         const key = { id: `${name} ${nth}`, createdAt: 0, settled: 1_000_000_000n }
-        meter.learned.learn(`${name} ${sends}`, key, 'overhead', 19_000, Date.now())
+        meter.learned.learn(`${name} ${sends}`, key, { overhead: 19_000 }, Date.now())
       }
 }
 

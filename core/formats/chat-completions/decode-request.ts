@@ -31,6 +31,7 @@ import {
   freeformTool,
   functionTool,
   providerTools,
+  type SkippedTool,
   skipTool,
 } from '../translate/tools.ts'
 import { decodePart } from './parts.ts'
@@ -228,7 +229,7 @@ function decodeCalls(message: Json, at: string, index: number): Call[] {
 const TOOL = new Set(words('type function custom cache_control'))
 
 function decodeTools(value: unknown, dropped: DroppedFields): Tool[] {
-  const skippedTools: { type: string; param: string }[] = []
+  const skippedTools: SkippedTool[] = []
   const tools = arrayAt(value, 'tools').flatMap((entry, index): Tool[] => {
     const at = `tools[${index}]`
     const tool = objectAt(entry, at)
@@ -240,7 +241,7 @@ function decodeTools(value: unknown, dropped: DroppedFields): Tool[] {
       return [
         { ...freeformTool(objectAt(tool['custom'], `${at}.custom`), `${at}.custom`, dropped), ...(cache && { cache }) },
       ]
-    skipTool(tool, text(tool['type']) ?? 'unknown', at, skippedTools, dropped)
+    skipTool(tool, at, skippedTools, dropped)
     return []
   })
   providerTools(skippedTools, tools, dropped)

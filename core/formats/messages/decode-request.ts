@@ -23,7 +23,7 @@ import { reasoningIn, restoreId } from '../translate/passthrough.ts'
 import { pairToolResults } from '../translate/tool-pairs.ts'
 import type { Json } from '../terms.ts'
 import { object, positive, text, words } from '../json.ts'
-import { checkChoice, distinct, functionTool, providerTools, skipTool } from '../translate/tools.ts'
+import { checkChoice, distinct, functionTool, providerTools, type SkippedTool, skipTool } from '../translate/tools.ts'
 import { sessionOf } from '../conversation.ts'
 
 /**
@@ -270,14 +270,14 @@ function decodeThinking(
 }
 
 function decodeTools(value: unknown, dropped: DroppedFields): Tool[] {
-  const skippedTools: { type: string; param: string }[] = []
+  const skippedTools: SkippedTool[] = []
   const tools = arrayAt(value, 'tools').flatMap((entry, index): Tool[] => {
     const at = `tools[${index}]`
     const tool = objectAt(entry, at)
     dropped.have(tool, ['cache_control'])
     const type = text(tool['type']) ?? 'custom'
     if (type !== 'custom') {
-      skipTool(tool, type, at, skippedTools, dropped)
+      skipTool(tool, at, skippedTools, dropped)
       return []
     }
     return [functionTool(tool, 'input_schema', at, dropped)]

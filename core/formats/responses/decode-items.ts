@@ -111,7 +111,7 @@ function decodeItem(item: Json, at: string, place: Place, callIds: ReadonlyMap<u
     case 'compaction_trigger':
       throw untranslatable(at, 'it asks for a compaction, and is not the last item of "input"')
     default:
-      return otherItem(item, type, at, place, callIds)
+      return otherItem(item, at, place, callIds)
   }
 }
 
@@ -123,8 +123,9 @@ const OUTPUT = '_call_output'
  * An item that other formats do not have. A call of a tool that the client runs, such as a shell, becomes a call of a
  * tool with that name. Other items become text, if they have any.
  */
-function otherItem(item: Json, type: string, at: string, place: Place, callIds: ReadonlyMap<unknown, unknown>): Item[] {
+function otherItem(item: Json, at: string, place: Place, callIds: ReadonlyMap<unknown, unknown>): Item[] {
   const { dropped } = place
+  const type = text(item['type']) ?? ''
   if (PROVIDER_ITEM.test(type)) {
     if (!DECLARING.has(type)) dropped.add(type)
     return []

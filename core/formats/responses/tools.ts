@@ -3,7 +3,7 @@ import { arrayAt, cacheMark, objectAt, textAt } from '../translate/decoding.ts'
 import type { DroppedFields } from '../translate/dropped-fields.ts'
 import type { CacheMark, Tool } from '../translate/neutral.ts'
 import { text } from '../json.ts'
-import { freeformTool, functionTool, providerTools, skipTool } from '../translate/tools.ts'
+import { freeformTool, functionTool, providerTools, type SkippedTool, skipTool } from '../translate/tools.ts'
 
 /** The name of a tool in formats without namespaces. */
 export function flatName(space: string | undefined, name: string): string {
@@ -21,19 +21,21 @@ export function homeName(name: string, tool: Pick<Tool, 'home'> | undefined): { 
  * others.
  */
 export function decodeTools(value: readonly unknown[], dropped: DroppedFields): Tool[] {
-  const skippedTools: { type: string; param: string }[] = []
-  const tools = value.flatMap((entry, index) => decodeTool(entry, `tools[${index}]`, undefined, skippedTools, dropped))
+  const skippedTools: SkippedTool[] = []
+  const tools = value.flatMap((entry, index) => decodeTool(entry, `tools[${index}]`, { skippedTools, dropped }))
   providerTools(skippedTools, tools, dropped)
   return tools
 }
 
-function decodeTool(
-  entry: unknown,
-  at: string,
-  space: string | undefined,
-  skippedTools: { type: string; param: string }[],
-  dropped: DroppedFields,
-): Tool[] {
+/** What is noted of tools that cannot be translated, and the namespace that the tools are in. */
+interface ToolPlace {
+  readonly skippedTools: SkippedTool[]
+  readonly dropped: DroppedFields
+  readonly space?: string
+}
+
+function decodeTool(entry: unknown, at: string, place: ToolPlace): Tool[] {
+  const { skippedTools, dropped, space } = place
   const tool = objectAt(entry, at)
   const type = text(tool['type']) ?? ''
   switch (type) {
@@ -46,11 +48,11 @@ function decodeTool(
       // The description of a namespace has no counterpart.
       if (tool['description']) dropped.add('tools.namespace.description')
       return arrayAt(tool['tools'], `${at}.tools`).flatMap((inner, index) =>
-        decodeTool(inner, `${at}.tools[${index}]`, name, skippedTools, dropped),
+        decodeTool(inner, `${at}.tools[${index}]`, { ...place, space: name }),
       )
     }
     default:
-      skipTool(tool, type, at, skippedTools, dropped)
+      skipTool(tool, at, skippedTools, dropped)
       return []
   }
 }

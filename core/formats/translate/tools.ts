@@ -47,17 +47,18 @@ export function freeformTool(tool: Json, at: string, dropped: DroppedFields): To
   })
 }
 
+/** A tool that only its provider can run, and where the request names it. */
+export interface SkippedTool {
+  readonly type: string
+  readonly param: string
+}
+
 /**
  * Notes a tool that cannot be translated. One that the client runs, such as a shell, is dropped: what calls it in the
  * history is carried.
  */
-export function skipTool(
-  tool: Json,
-  type: string,
-  param: string,
-  skippedTools: { type: string; param: string }[],
-  dropped: DroppedFields,
-): void {
+export function skipTool(tool: Json, param: string, skippedTools: SkippedTool[], dropped: DroppedFields): void {
+  const type = text(tool['type']) ?? 'unknown'
   if (isProviderTool(tool)) skippedTools.push({ type, param })
   else dropped.add(`tools.${type}`)
 }
@@ -67,7 +68,7 @@ export function skipTool(
  * @throws GatewayError invalid_body
  */
 export function providerTools(
-  skippedTools: readonly { type: string; param: string }[],
+  skippedTools: readonly SkippedTool[],
   tools: readonly Tool[],
   dropped: DroppedFields,
 ): void {

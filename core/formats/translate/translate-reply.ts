@@ -221,7 +221,7 @@ export class StreamTranslation {
   }
 
   #sent(events: readonly OutgoingEvent[], reading?: Reading): readonly ReplyEvent[] {
-    return events.map(({ type, data }) => new ReplyEvent(this.#between.client, type, data, undefined, reading))
+    return events.map(({ type, data }) => new ReplyEvent(this.#between.client, type, data, { reading }))
   }
 }
 

@@ -58,8 +58,8 @@ export async function attempt(
     const end = await ask(x, up, asking, mayAskAnother)
     const about = aboutEnd(x, end, asking)
     const failure = end.kind === 'failed' ? end.failure : undefined
-    learn(asking, asked, about, failure, x)
-    explain(x, about, failure, beganMs, asking.now())
+    learn(x, asking.pool, asked, { about, failure })
+    explain(x, { about, failure }, { beganMs, endedMs: asking.now() })
     return end
   } catch (thrown) {
     // What the gateway itself fails at tells nothing about the account.
@@ -117,15 +117,20 @@ async function send(
 ): Promise<UpstreamReply | TakenBack> {
   const { current, translation } = x.route
   const { upstream, account, format } = current
-  const bytes = await x.route.bytesOf(x.body, x.format, () => x.format.outputLimit(x.body))
-  const headers = upwardHeaders(x.headers, format, account, x.model.headers, translation !== undefined)
+  const body = await x.route.bytesOf(x.body, x.format, () => x.format.outputLimit(x.body))
+  const headers = upwardHeaders(x.headers, {
+    format,
+    account,
+    extra: x.model.headers,
+    translated: translation !== undefined,
+  })
   const { timeouts, http2 } = upstream
   const to = { url: account.url ?? simulated(), proxy: account.url && account.proxy, timeouts, http2 }
   // A compacted conversation that the provider makes has an endpoint of its own.
   const path = x.inference && (translation || x.path !== format.compaction?.path) ? format.path : x.path
   const passes = (name: string): boolean => format.query.includes(name) || upstream.passes.has(name)
   const query = translation ? '' : passedQuery(x.rawQuery, passes, presented(x.headers))
-  return sender.send(to, path + query, headers, bytes, x, () => {
+  return sender.send(to, { path: path + query, headers, body }, x, () => {
     sender.repeated++
     up.log.info(
       { exchange: x.id, ...namesOf(current) },
@@ -158,13 +163,17 @@ function verdictInStream(x: HttpExchange, failure: Failure, now: number): Verdic
   return classify({ status: 200, failure }, circumstances)
 }
 
+/** What the end of an attempt is about, and the failure, if there is one. */
+interface Explained {
+  readonly about: About
+  readonly failure: FailedAttempt | undefined
+}
+
 /** Notes why an attempt failed, and when. */
 function explain(
   x: HttpExchange,
-  about: About,
-  failure: FailedAttempt | undefined,
-  beganMs: number,
-  endedMs: number,
+  { about, failure }: Explained,
+  { beganMs, endedMs }: { readonly beganMs: number; readonly endedMs: number },
 ): void {
   const { who } = DECISIONS[about]
   const noted = x.attempts.at(-1)
@@ -189,11 +198,10 @@ const WORDS: Partial<Record<About, string>> = {
 
 /** Notes what the end of an attempt tells about the account. */
 function learn(
-  { pool }: Asking,
-  asked: PooledAccount,
-  about: About,
-  failure: FailedAttempt | undefined,
   { key, inference }: HttpExchange,
+  pool: Pool,
+  asked: PooledAccount,
+  { about, failure }: Explained,
 ): void {
   const { health } = DECISIONS[about]
   const { head, error } = failure ?? {}

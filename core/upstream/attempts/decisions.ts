@@ -47,14 +47,13 @@ function row(
   health: Decision['health'],
   countsAsTry: boolean,
   asksNext: Decision['asksNext'],
-  mayBeAskedAgain = false,
 ): Decision {
-  return { who, health, countsAsTry, asksNext, mayBeAskedAgain }
+  return { who, health, countsAsTry, asksNext, mayBeAskedAgain: false }
 }
 
 /** The table of decisions. */
 export const DECISIONS: Readonly<Record<About, Decision>> = {
-  'not asked': row('account', 'nothing', false, 'always', true),
+  'not asked': { ...row('account', 'nothing', false, 'always'), mayBeAskedAgain: true },
   refused: row('account', 'refusal', false, 'always'),
   // It may be about the request: one key could take every account out.
   'suspected refusal': row('account', 'suspicion', false, 'always'),

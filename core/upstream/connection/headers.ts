@@ -7,19 +7,23 @@ import type { DroppedFields, Format } from '../../formats/index.ts'
 /** Client headers that describe the client to its own provider. They are not sent to another provider. */
 const OF_ANY = (name: string): boolean => name === 'user-agent' || name === 'accept'
 
-/**
- * Returns the headers of the request to the upstream.
- * @param format the upstream's format
- * @param extra appended to a list header that the client sent as well, otherwise set; dropped if the format does not
- * forward it
- * @param translated whether the client uses another format, whose headers have no meaning to the upstream
- */
+/** What the headers of a request to an upstream depend on beside those of its client. */
+export interface HeadersWish {
+  /** The upstream's format. */
+  readonly format: Format
+  readonly account: Account
+  /**
+   * Appended to a list header that the client sent as well, otherwise set; dropped if the format does not forward it.
+   */
+  readonly extra?: Readonly<Record<string, string>>
+  /** Whether the client uses another format, whose headers have no meaning to the upstream. */
+  readonly translated?: boolean
+}
+
+/** Returns the headers of the request to the upstream. */
 export function upwardHeaders(
   client: Readonly<IncomingHttpHeaders>,
-  format: Format,
-  account: Account,
-  extra: Readonly<Record<string, string>>,
-  translated: boolean,
+  { format, account, extra = {}, translated = false }: HeadersWish,
 ): Record<string, string> {
   const headers: Record<string, string> = { ...format.defaultHeaders }
   const secret = presented(client)

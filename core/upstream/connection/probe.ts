@@ -28,7 +28,7 @@ export async function probe({ speaks, timeouts }: Upstream, account: Account, mo
   try {
     const reply = await fetch(`${base}${format.path}`, {
       method: 'POST',
-      headers: upwardHeaders({}, format, account, {}, false),
+      headers: upwardHeaders({}, { format, account }),
       body: JSON.stringify(format.probe(model)),
       redirect: 'manual',
       dispatcher,

@@ -42,6 +42,14 @@ export interface Client {
   sent(): void
 }
 
+/** A request as it is sent. */
+export interface SentRequest {
+  /** Relative to the upstream's base address. */
+  readonly path: string
+  readonly headers: Record<string, string>
+  readonly body: Buffer
+}
+
 /** Sends requests. All exchanges of a process share its connections. */
 export class Sender {
   readonly #connections = new Connections()
@@ -55,7 +63,6 @@ export class Sender {
    * Sends a POST request and waits for the header of the answer. The request is sent again only if the upstream cannot
    * have processed it: on a reused connection that the upstream closed before the last byte was sent, or so soon after
    * it and without any reply that nobody can have worked on it.
-   * @param path relative to the upstream's base address
    * @param again called when the request is sent again although it had been sent completely
    * @returns if the client left first: whether anything had been sent
    * @throws Unsent if no upstream can have understood the request; GatewayError upstream_failed or upstream_timeout
@@ -63,18 +70,16 @@ export class Sender {
    */
   async send(
     to: Destination,
-    path: string,
-    headers: Record<string, string>,
-    body: Buffer,
+    sent: SentRequest,
     client: Client,
     again: () => void,
   ): Promise<UpstreamReply | TakenBack> {
     try {
-      return await this.#attempt(to, path, headers, body, client, false)
+      return await this.#attempt(to, sent, client, false)
     } catch (thrown) {
       if (!(thrown instanceof StaleConnection)) throw thrown
       if (thrown.left) again()
-      return await this.#attempt(to, path, headers, body, client, true)
+      return await this.#attempt(to, sent, client, true)
     }
   }
 
@@ -83,20 +88,13 @@ export class Sender {
     this.#connections.close()
   }
 
-  #attempt(
-    to: Destination,
-    path: string,
-    headers: Record<string, string>,
-    body: Buffer,
-    client: Client,
-    fresh: boolean,
-  ): Promise<UpstreamReply | TakenBack> {
+  #attempt(to: Destination, sent: SentRequest, client: Client, fresh: boolean): Promise<UpstreamReply | TakenBack> {
     if (client.over) return Promise.resolve('unsent')
     const { timeouts } = to
     const origin = this.#origin(to.url)
     return new Promise((resolve, reject) => {
-      const connection = this.#connections.take(origin, to, body.length, fresh)
-      const request = new UpstreamRequest(path, headers, body, connection, timeouts.firstByteMs, {
+      const connection = this.#connections.take(origin, to, sent.body.length, fresh)
+      const request = new UpstreamRequest(sent, connection, timeouts.firstByteMs, {
         resolve,
         reject,
         answered: () => this.#connections.answered(connection),
@@ -108,7 +106,7 @@ export class Sender {
       this.#proxy.web(request as never, NO_RESPONSE as never, {
         ...PROXY_OPTIONS,
         // Only other paths need the normalisation, which parses a URL.
-        toProxy: NORMAL_PATH.test(path),
+        toProxy: NORMAL_PATH.test(sent.path),
         target: to.url,
         fetch: fetch as never,
       })
@@ -159,14 +157,12 @@ class UpstreamRequest implements Dispatcher.DispatchHandler {
   #over = false
 
   constructor(
-    url: string,
-    headers: Record<string, string>,
-    body: Buffer,
+    { path, headers, body }: SentRequest,
     connection: ConnectionInUse,
     firstByteMs: number,
     completion: Completion,
   ) {
-    this.url = url
+    this.url = path
     this.#headers = headers
     this.#body = body
     this.#connection = connection

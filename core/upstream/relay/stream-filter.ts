@@ -165,7 +165,7 @@ export function rewrite(
   const instead = first.event(event)
   if (instead === undefined) return rewrite(format, event, others)
   return instead.flatMap(each => {
-    const made = each instanceof ReplyEvent ? each : new ReplyEvent(format, each.type, each.data, each.comment)
+    const made = each instanceof ReplyEvent ? each : new ReplyEvent(format, each.type, each.data, each)
     return rewrite(format, made, others) ?? [made]
   })
 }

@@ -6,10 +6,10 @@ import { copyButton, csvLine, save } from './give.js'
 /**
  * Shows secrets, once. The dialog asks before it closes if nobody has copied or saved them.
  * @param {string} title
- * @param {any[]} rows @param {string} member of the secret @param {string[]} columns of the file
+ * @param {{ rows: any[], member: string, columns: string[] }} secrets `member` is that of the secret, `columns` those of the file
  * @param {{ words?: any[], actions?: any[] }} [more] `words` stand above the secrets, `actions` beside the buttons
  */
-export async function showSecrets(title, rows, member, columns, { words = [], actions = [] } = {}) {
+export async function showSecrets(title, { rows, member, columns }, { words = [], actions = [] } = {}) {
   let kept = false
   let warned = false
   const warning = h('p', { class: 'fault', role: 'alert' })

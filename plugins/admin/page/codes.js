@@ -106,16 +106,11 @@ async function createCodes(types) {
     },
   )
   if (done)
-    await showSecrets(`${number(made.codes.length)} new codes`, made.codes, 'code', [
-      'id',
-      'code',
-      'kind',
-      'type',
-      'credits',
-      'key_days',
-      'batch',
-      'expires_at',
-    ])
+    await showSecrets(`${number(made.codes.length)} new codes`, {
+      rows: made.codes,
+      member: 'code',
+      columns: ['id', 'code', 'kind', 'type', 'credits', 'key_days', 'batch', 'expires_at'],
+    })
   return done
 }
 

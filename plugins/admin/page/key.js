@@ -192,6 +192,6 @@ async function rotate(key) {
       made = await send(`/keys/${key.id}/rotate`, {})
     },
   )
-  if (done) await showSecrets('The new secret', [made], 'key', ['id', 'key', 'type', 'name'])
+  if (done) await showSecrets('The new secret', { rows: [made], member: 'key', columns: ['id', 'key', 'type', 'name'] })
   return done
 }

@@ -239,11 +239,10 @@ async function createKeys(types, type) {
     },
   )
   if (done)
-    await showSecrets(
-      made.keys.length === 1 ? 'Your new key' : `${number(made.keys.length)} new keys`,
-      made.keys,
-      'key',
-      ['id', 'key', 'type', 'credits', 'name', 'label', 'batch', 'expires_at'],
-    )
+    await showSecrets(made.keys.length === 1 ? 'Your new key' : `${number(made.keys.length)} new keys`, {
+      rows: made.keys,
+      member: 'key',
+      columns: ['id', 'key', 'type', 'credits', 'name', 'label', 'batch', 'expires_at'],
+    })
   return done
 }

@@ -85,7 +85,8 @@ async function createToken() {
       made = await send('/tokens', { name: name.value, scope: scope.value })
     },
   )
-  if (done) await showSecrets('The new token', [made], 'token', ['id', 'token', 'name', 'scope'])
+  if (done)
+    await showSecrets('The new token', { rows: [made], member: 'token', columns: ['id', 'token', 'name', 'scope'] })
   return done
 }
 

@@ -74,10 +74,15 @@ async function showNewKey(redeemed, onKey) {
     closeDialogs()
     onKey(redeemed.key)
   })
-  await showSecrets('Your new key', [redeemed], 'key', ['id', 'key', 'type', 'credits', 'expires_at'], {
-    words: [h('p', {}, `A ${redeemed.type} key with ${amount(redeemed.credits)} credits${until}.`)],
-    actions: [use],
-  })
+  const columns = ['id', 'key', 'type', 'credits', 'expires_at']
+  await showSecrets(
+    'Your new key',
+    { rows: [redeemed], member: 'key', columns },
+    {
+      words: [h('p', {}, `A ${redeemed.type} key with ${amount(redeemed.credits)} credits${until}.`)],
+      actions: [use],
+    },
+  )
 }
 
 function randomText() {
