@@ -5,6 +5,7 @@ import {
   defineBuiltIn,
   digestOf,
   type BuiltInExchange,
+  type BuiltInHost,
   nameOf,
   type BuiltInWith,
 } from 'tollgate/plugin/metering'
@@ -38,69 +39,18 @@ export default defineBuiltIn({
       },
     },
   },
-  setup({ replyBytes }, { ledger, keys, attempts, log }) {
-    /** Attempts by their exchanges. */
-    const made = new WeakMap<BuiltInExchange, ClientAttempt>()
-
-    function begin(x: Known, name?: string): ClientAttempt {
-      const attempt = new ClientAttempt(x, name)
-      x.outlet.keep(replyBytes, attempts.room)
-      made.set(x, attempt)
-      attempts.begin(attempt)
-      return attempt
-    }
-
-    /**
-     * Returns the reply of an earlier attempt.
-     * @throws GatewayError request_conflict if its beginning is no longer available
-     */
-    async function join(x: Known, before: ClientAttempt): Promise<Reply> {
-      await keys.usable(x.secret)
-      const { reply } = before
-      if (reply) return reply
-      throw new GatewayError('request_conflict')
-    }
-
-    /** Sends a named request, unless another process has a request of the same name. */
-    async function beginNamed(x: Known, name: string): Promise<void> {
-      const attempt = begin(x, name)
-      try {
-        const claim = await ledger.claims.claim(x.key.id, name, attempt.digest)
-        if (typeof claim === 'string')
-          throw claim === attempt.digest ? new GatewayError('request_conflict') : otherBody()
-        attempt.claim = claim
-      } catch (thrown) {
-        attempts.drop(attempt)
-        throw thrown
-      }
-    }
-
-    /** Looks for an earlier attempt. If there is none, this is the first. */
-    async function retried(x: Known, header: unknown): Promise<Reply | void> {
-      if (typeof header === 'string') {
-        const name = named(header)
-        // An attempt that was just cancelled is about to release its name.
-        for (let time = 0; time < ENDING.times && attempts.ending(x.key.id, name); time++) await sleep(ENDING.ms)
-        if (attempts.ending(x.key.id, name)) throw new GatewayError('request_conflict')
-        const before = attempts.named(x.key.id, name)
-        if (!before) return beginNamed(x, name)
-        if (before.digest !== digestOf(x)) throw otherBody()
-        return join(x, before)
-      }
-      const before = Number(x.headers['x-stainless-retry-count']) > 0 ? attempts.abandoned(x.key.id, x) : undefined
-      if (before) return join(x, before)
-      begin(x)
-    }
-
+  setup({ replyBytes }, host) {
+    const { ledger, attempts, log } = host
+    const requests = new Requests(host, replyBytes)
     return {
       request(x) {
         const header = x.headers['idempotency-key']
         return header === undefined && x.headers['x-stainless-retry-count'] === undefined
           ? undefined
-          : retried(x, header)
+          : requests.retried(x, header)
       },
       settle(x, outcome) {
-        const attempt = made.get(x)
+        const attempt = requests.attemptOf(x)
         if (!attempt) return
         const { name, claim } = attempt
         const whole = x.complete && attempt.whole && !x.tally?.failure && isWhole(outcome)
@@ -117,6 +67,76 @@ export default defineBuiltIn({
     }
   },
 })
+
+/** The requests that may be sent again, as this configuration keeps them. */
+class Requests {
+  readonly #host: BuiltInHost
+  readonly #replyBytes: number
+  /** Attempts by their exchanges. */
+  readonly #made = new WeakMap<BuiltInExchange, ClientAttempt>()
+
+  /** @param replyBytes most bytes of a reply that is kept for a retry */
+  constructor(host: BuiltInHost, replyBytes: number) {
+    this.#host = host
+    this.#replyBytes = replyBytes
+  }
+
+  /** The attempt that an exchange is. */
+  attemptOf(x: BuiltInExchange): ClientAttempt | undefined {
+    return this.#made.get(x)
+  }
+
+  #begin(x: Known, name?: string): ClientAttempt {
+    const attempt = new ClientAttempt(x, name)
+    x.outlet.keep(this.#replyBytes, this.#host.attempts.room)
+    this.#made.set(x, attempt)
+    this.#host.attempts.begin(attempt)
+    return attempt
+  }
+
+  /**
+   * Returns the reply of an earlier attempt.
+   * @throws GatewayError request_conflict if its beginning is no longer available
+   */
+  async #join(x: Known, before: ClientAttempt): Promise<Reply> {
+    await this.#host.keys.usable(x.secret)
+    const { reply } = before
+    if (reply) return reply
+    throw new GatewayError('request_conflict')
+  }
+
+  /** Sends a named request, unless another process has a request of the same name. */
+  async #beginNamed(x: Known, name: string): Promise<void> {
+    const attempt = this.#begin(x, name)
+    try {
+      const claim = await this.#host.ledger.claims.claim(x.key.id, name, attempt.digest)
+      if (typeof claim === 'string') throw claim === attempt.digest ? new GatewayError('request_conflict') : otherBody()
+      attempt.claim = claim
+    } catch (thrown) {
+      this.#host.attempts.drop(attempt)
+      throw thrown
+    }
+  }
+
+  /** Looks for an earlier attempt. If there is none, this is the first. */
+  async retried(x: Known, header: unknown): Promise<Reply | void> {
+    if (typeof header === 'string') {
+      const name = named(header)
+      // An attempt that was just cancelled is about to release its name.
+      for (let time = 0; time < ENDING.times && this.#host.attempts.ending(x.key.id, name); time++)
+        await sleep(ENDING.ms)
+      if (this.#host.attempts.ending(x.key.id, name)) throw new GatewayError('request_conflict')
+      const before = this.#host.attempts.named(x.key.id, name)
+      if (!before) return this.#beginNamed(x, name)
+      if (before.digest !== digestOf(x)) throw otherBody()
+      return this.#join(x, before)
+    }
+    const before =
+      Number(x.headers['x-stainless-retry-count']) > 0 ? this.#host.attempts.abandoned(x.key.id, x) : undefined
+    if (before) return this.#join(x, before)
+    this.#begin(x)
+  }
+}
 
 function isWhole(outcome: Outcome): boolean {
   return outcome.kind === 'relayed' || (outcome.kind === 'broken' && outcome.by === 'client')

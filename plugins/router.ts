@@ -7,6 +7,7 @@ import {
   conversationKey,
   defineBuiltIn,
   type BuiltInExchange,
+  type BuiltInHost,
   type Format,
   type BuiltInGiven,
   invalidBody,
@@ -14,6 +15,7 @@ import {
   overflowOf,
   presented,
   Route,
+  type RouteParts,
   Translation,
   type Upstream,
   type BuiltInWith,
@@ -30,47 +32,22 @@ export default defineBuiltIn({
   on: ['inference', 'counting'],
   needs: ['key', 'body', 'model'],
   gives: ['route'],
-  setup(_options, { config, ledger, log, longJobs, pool }) {
-    /** By key type: whether its models have several upstreams, so that a conversation may leave the one that has its items. */
-    const spanning = new WeakMap<KeyType, boolean>()
-
-    function spans(type: KeyType): boolean {
-      const isSpanning =
-        spanning.get(type) ?? new Set([...type.models.values()].flatMap(({ upstreams }) => upstreams)).size > 1
-      spanning.set(type, isSpanning)
-      return isSpanning
-    }
-
-    /**
-     * Replaces references by the items that the gateway keeps, unless the provider has them.
-     * @param isTranslated whether an upstream may get the request translated: it cannot look references up
-     * @throws GatewayError item_not_found for an item that neither the gateway nor a provider has
-     */
-    async function withItems(x: Known, items: Items, ids: readonly string[], isTranslated: boolean): Promise<void> {
-      const owner = ownerOf(x)
-      const kept = owner ? await ledger.kept.read(owner, ids) : new Map<string, string>()
-      const stored = await ledger.storedObjects.sizes(x.key.id, ids)
-      const having = x.model.entry.upstreams.filter(each => each.speaks.includes(x.format) && !isMade(x, each))
-      const accounts = new Set(having.flatMap(upstream => upstream.accounts.map(({ name }) => name)))
-      const isThere = (index: number): boolean => accounts.has(stored[index]?.at ?? '')
-      const lost = ids.find(
-        (id, index) => !kept.has(id) && !isThere(index) && (isTranslated || (!stored[index] && items.mayBeOwn(id))),
-      )
-      if (lost !== undefined) throw items.notFound(lost)
-      if (isTranslated || !ids.every((_id, index) => isThere(index))) items.inline(x.body, kept)
-    }
-
+  setup(_options, host) {
+    const { config, ledger, log } = host
+    const routing = new Routing(host)
     return {
       request(x) {
         const { items } = x.format
         const { references } = items ? x.body.contents : { references: [] }
-        if (!items || references.length === 0) return routed(x)
+        if (!items || references.length === 0) return routing.routed(x)
         const { upstreams } = x.model.entry
         const ids = references.flatMap(({ param, id }) => (param === items.param ? [id] : []))
         const isTranslated = upstreams.some(upstream => !upstream.speaks.includes(x.format) || isMade(x, upstream))
         const type = config.keyTypes.get(x.key.type)
-        const isSimple = !isTranslated && !(type && spans(type)) && !ids.some(id => items.mayBeOwn(id))
-        return ids.length === 0 || isSimple ? routed(x) : withItems(x, items, ids, isTranslated).then(() => routed(x))
+        const isSimple = !isTranslated && !(type && routing.spans(type)) && !ids.some(id => items.mayBeOwn(id))
+        return ids.length === 0 || isSimple
+          ? routing.routed(x)
+          : routing.withItems(x, items, ids, isTranslated).then(() => routing.routed(x))
       },
       rewrite(x) {
         const { items } = x.format
@@ -78,7 +55,7 @@ export default defineBuiltIn({
         const owner = ownerOf(x)
         if (!items || !type || !owner || x.delivered > KEPT_BYTES_MAX || !x.format.storesReply(received(x.body)))
           return undefined
-        if (!x.route.translation && !spans(type)) return undefined
+        if (!x.route.translation && !routing.spans(type)) return undefined
         return {
           matches: x.format.signals,
           event(event) {
@@ -93,94 +70,146 @@ export default defineBuiltIn({
         }
       },
     }
-
-    function routed(x: Known): BuiltInGiven<'route'> | Promise<BuiltInGiven<'route'>> {
-      const { key, format, body } = x
-      const { retry } = config.keyTypes.get(key.type) as KeyType
-      const { upstreams, sends } = x.model.entry
-      const accounts = pool.candidates(upstreams, sends, () =>
-        conversationKey(body, format.conversationMember, x.headers, key.id),
-      )
-      const all = accounts.map(each => candidateOf(each, format))
-      // What is not an inference is not translated.
-      const fit = x.inference ? all : all.filter(each => each.format === format)
-      const served = fit.length > 0 ? fit : all
-      const compaction = x.inference ? format.compaction?.asked(x.path, body) : undefined
-      const candidates = compaction ? nativeFirst(served) : served
-      /** The output limit of the client, and what it became for an upstream that accepts none as low. */
-      let raised: { readonly from: number; readonly to: number } | undefined
-      const translate = (candidate: Candidate): Promise<Translation> | Translation | undefined => {
-        const client = compaction && candidate.upstream.compaction === 'gateway' ? compaction : format
-        restoreLimit()
-        if (candidate.format === client || !x.inference) return undefined
-        const translation = translated(x, client, candidate.format)
-        return translation instanceof Promise ? translation.then(withItsLimit) : withItsLimit(translation)
-      }
-      return routeOf(candidates)
-
-      /** Undoes what an upstream that is no longer asked has needed. */
-      function restoreLimit(): void {
-        if (raised && format.outputLimit(body) === raised.to) format.limitOutput(body, raised.from)
-      }
-
-      /** Raises the request's output limit to what the upstream gets at least, so that it is held and charged. */
-      function withItsLimit(translation: Translation): Translation {
-        const { maxOutput: to } = translation
-        const from = format.outputLimit(body)
-        if (to === undefined || from === undefined || to <= from) return translation
-        raised = { from, to }
-        format.limitOutput(body, to)
-        return translation
-      }
-
-      /** @param reason why the request cannot be translated for the candidates before these */
-      function routeOf(
-        [first, ...others]: Candidate[],
-        reason?: unknown,
-      ): BuiltInGiven<'route'> | Promise<BuiltInGiven<'route'>> {
-        if (!first) throw reason ?? noneLeft(pool.waitMs(upstreams, sends))
-        const given = (translation?: Translation): BuiltInGiven<'route'> => ({
-          route: new Route({
-            candidates: [first, ...others],
-            retry,
-            translate,
-            translation,
-            compacting: compaction && compacting(x),
-          }),
-        })
-        const skip = (thrown: unknown): ReturnType<typeof routeOf> =>
-          routeOf(
-            others.filter(
-              each => each.format !== first.format || each.upstream.compaction !== first.upstream.compaction,
-            ),
-            reason ?? thrown,
-          )
-        try {
-          const translation = translate(first)
-          return translation instanceof Promise ? translation.then(given, skip) : given(translation)
-        } catch (thrown) {
-          return skip(thrown)
-        }
-      }
-    }
-
-    function translated(x: Known, client: Format, spoken: Format): Promise<Translation> | Translation {
-      const asked = {
-        client,
-        upstream: spoken,
-        body: x.body,
-        headers: x.headers,
-        asked: x.model.asked,
-        traits: x.model.entry,
-        requestId: x.id,
-        startedAt: x.startedAt,
-        elsewhere: longJobs.of(x.key.id, x),
-      }
-      if (x.body.innerTexts === 0 && !isLarge(x.body, x.body.values)) return new Translation(asked)
-      return largeTranslation(x, asked, config.limits)
-    }
   },
 })
+
+/** How the requests of one configuration are routed. */
+class Routing {
+  readonly #host: BuiltInHost
+  /** By key type: whether its models have several upstreams, so that a conversation may leave the one that has its items. */
+  readonly #spanning = new WeakMap<KeyType, boolean>()
+
+  constructor(host: BuiltInHost) {
+    this.#host = host
+  }
+
+  /** Whether the models of a key type have several upstreams. */
+  spans(type: KeyType): boolean {
+    const isSpanning =
+      this.#spanning.get(type) ?? new Set([...type.models.values()].flatMap(({ upstreams }) => upstreams)).size > 1
+    this.#spanning.set(type, isSpanning)
+    return isSpanning
+  }
+
+  /**
+   * Replaces references by the items that the gateway keeps, unless the provider has them.
+   * @param isTranslated whether an upstream may get the request translated: it cannot look references up
+   * @throws GatewayError item_not_found for an item that neither the gateway nor a provider has
+   */
+  async withItems(x: Known, items: Items, ids: readonly string[], isTranslated: boolean): Promise<void> {
+    const owner = ownerOf(x)
+    const kept = owner ? await this.#host.ledger.kept.read(owner, ids) : new Map<string, string>()
+    const stored = await this.#host.ledger.storedObjects.sizes(x.key.id, ids)
+    const having = x.model.entry.upstreams.filter(each => each.speaks.includes(x.format) && !isMade(x, each))
+    const accounts = new Set(having.flatMap(upstream => upstream.accounts.map(({ name }) => name)))
+    const isThere = (index: number): boolean => accounts.has(stored[index]?.at ?? '')
+    const lost = ids.find(
+      (id, index) => !kept.has(id) && !isThere(index) && (isTranslated || (!stored[index] && items.mayBeOwn(id))),
+    )
+    if (lost !== undefined) throw items.notFound(lost)
+    if (isTranslated || !ids.every((_id, index) => isThere(index))) items.inline(x.body, kept)
+  }
+
+  /** Returns the accounts that may serve a request. */
+  routed(x: Known): BuiltInGiven<'route'> | Promise<BuiltInGiven<'route'>> {
+    const { config, pool } = this.#host
+    const { key, format, body } = x
+    const { upstreams, sends } = x.model.entry
+    const accounts = pool.candidates(upstreams, sends, () =>
+      conversationKey(body, format.conversationMember, x.headers, key.id),
+    )
+    const all = accounts.map(each => candidateOf(each, format))
+    // What is not an inference is not translated.
+    const fit = x.inference ? all : all.filter(each => each.format === format)
+    const served = fit.length > 0 ? fit : all
+    const compaction = x.inference ? format.compaction?.asked(x.path, body) : undefined
+    const limit = new RaisedLimit(x)
+    const translate = (candidate: Candidate): Promise<Translation> | Translation | undefined => {
+      const client = compaction && candidate.upstream.compaction === 'gateway' ? compaction : format
+      limit.restore()
+      if (candidate.format === client || !x.inference) return undefined
+      const translation = this.#translated(x, client, candidate.format)
+      return translation instanceof Promise ? translation.then(made => limit.raise(made)) : limit.raise(translation)
+    }
+    const { retry } = config.keyTypes.get(key.type) as KeyType
+    const parts = { retry, translate, compacting: compaction && compacting(x) }
+    const nobody = (): unknown => noneLeft(pool.waitMs(upstreams, sends))
+    return firstServing(compaction ? nativeFirst(served) : served, parts, nobody)
+  }
+
+  #translated(x: Known, client: Format, spoken: Format): Promise<Translation> | Translation {
+    const asked = {
+      client,
+      upstream: spoken,
+      body: x.body,
+      headers: x.headers,
+      asked: x.model.asked,
+      traits: x.model.entry,
+      requestId: x.id,
+      startedAt: x.startedAt,
+      elsewhere: this.#host.longJobs.of(x.key.id, x),
+    }
+    if (x.body.innerTexts === 0 && !isLarge(x.body, x.body.values)) return new Translation(asked)
+    return largeTranslation(x, asked, this.#host.config.limits)
+  }
+}
+
+/** The output limit of a request, while an upstream accepts none as low. */
+class RaisedLimit {
+  readonly #x: Known
+  /** The limit of the client, and what it became. */
+  #raised: { readonly from: number; readonly to: number } | undefined
+
+  constructor(x: Known) {
+    this.#x = x
+  }
+
+  /** Undoes what an upstream that is no longer asked has needed. */
+  restore(): void {
+    const { format, body } = this.#x
+    if (this.#raised && format.outputLimit(body) === this.#raised.to) format.limitOutput(body, this.#raised.from)
+  }
+
+  /** Raises the request's output limit to what the upstream gets at least, so that it is held and charged. */
+  raise(translation: Translation): Translation {
+    const { format, body } = this.#x
+    const { maxOutput: to } = translation
+    const from = format.outputLimit(body)
+    if (to === undefined || from === undefined || to <= from) return translation
+    this.#raised = { from, to }
+    format.limitOutput(body, to)
+    return translation
+  }
+}
+
+/**
+ * Returns a route that begins with the first candidate that the request can be translated for.
+ * @param nobody returns the error if there is no candidate
+ * @param reason why the request cannot be translated for the candidates before these
+ */
+function firstServing(
+  [first, ...others]: Candidate[],
+  parts: Omit<RouteParts, 'candidates' | 'translation'>,
+  nobody: () => unknown,
+  reason?: unknown,
+): BuiltInGiven<'route'> | Promise<BuiltInGiven<'route'>> {
+  if (!first) throw reason ?? nobody()
+  const given = (translation?: Translation): BuiltInGiven<'route'> => ({
+    route: new Route({ ...parts, candidates: [first, ...others], translation }),
+  })
+  const skip = (thrown: unknown): ReturnType<typeof firstServing> => {
+    const different = others.filter(
+      each => each.format !== first.format || each.upstream.compaction !== first.upstream.compaction,
+    )
+    return firstServing(different, parts, nobody, reason ?? thrown)
+  }
+  try {
+    const translation = parts.translate(first)
+    return translation instanceof Promise ? translation.then(given, skip) : given(translation)
+  } catch (thrown) {
+    return skip(thrown)
+  }
+}
 
 /** Most bytes of a reply whose items are kept. */
 const KEPT_BYTES_MAX = 262_144

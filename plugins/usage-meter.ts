@@ -1,4 +1,4 @@
-import { type Outcome, formatCredits, GatewayError, type KeyType } from 'tollgate/plugin'
+import { type Attempt, type Outcome, formatCredits, GatewayError, type KeyType } from 'tollgate/plugin'
 import * as metering from 'tollgate/plugin/metering'
 import {
   type Hold,
@@ -31,58 +31,16 @@ export default defineBuiltIn({
   meters: true,
   options: metering.METER_OPTIONS,
   setup(rates, host) {
-    /** Replies that may cost something while they deliver nothing. */
-    const silent = new SwapList<metering.RunningHold>()
-    const holder = new metering.Holder(host)
-    const termsOf = (x: Known): metering.TermsPair =>
-      metering.termsOf(x, typeOf(x, host).models, rates, { meter: host.meter, now: host.now() })
-    const ticking = setInterval(() => {
-      for (const runningHold of silent.all()) runningHold.tick()
-    }, TICK_MS)
+    const meter = new Meter(rates, host)
+    const ticking = setInterval(() => meter.tick(), TICK_MS)
     ticking.unref()
     return {
       async request(x) {
         if (x.body.contents.attachments.length > 0)
           await metering.weighDocuments(x, rates.pageTokens, job => host.longJobs.of(x.key.id, x).documents(job))
-        const terms = termsOf(x)
-        const { format } = x.route
-        const [keyHold, quotaHolds] = await holder.hold(
-          holdRequest(x, host, terms, rates.address),
-          x,
-          x.secret,
-          typeOf(x, host),
-        )
-        const choices = x.format.choices(x.body)
-        const ahead = typeOf(x, host).holdAhead * choices
-        // Another account may have been chosen for its quota, which may speak another format.
-        if (x.route.format !== format) x.tally.follow(x)
-        const runningHold = new metering.RunningHold(host.ledger, { keyHold, quotaHolds }, termsOf(x), ahead)
-        lower(x, runningHold, host)
-        if (runningHold.terms.held.reasoning !== 'none' && (streams(x) || !x.model.entry.reasoningInLimit)) {
-          runningHold.silent = x
-          silent.add(runningHold)
-        }
-        return { runningHold }
+        return { runningHold: await meter.hold(x) }
       },
-      async attempt(x, failed) {
-        const { runningHold } = x
-        const { quotaHolds } = runningHold
-        // The upstream account pays for what the failed attempt used. The customer does not. An account that was not
-        // asked after all has used nothing.
-        const isNew = runningHold.lastFailed !== failed
-        const used = isNew ? usedBy(x) : []
-        const upstream = host.config.upstreams.get(failed.upstream)
-        const cost = isNew && upstream ? costOf(x, used, upstream) : undefined
-        runningHold.lostCost += cost ?? 0n
-        runningHold.lastFailed = failed
-        runningHold.quotaHolds = []
-        holder.endQuotas(quotaHolds, used, cost)
-        const holds = await heldFor(x)
-        if (!holds) return false
-        runningHold.goOn(holds, termsOf(x))
-        lower(x, runningHold, host)
-        return true
-      },
+      attempt: (x, failed) => meter.goOn(x, failed),
       response(x, head) {
         if (head.stream && !head.failure) {
           x.runningHold.isStreaming = true
@@ -112,55 +70,122 @@ export default defineBuiltIn({
           ),
         )
       },
-      decide: conclude,
+      decide: (x, outcome) => meter.conclude(x, outcome),
       settle(x, outcome) {
-        if (!x.runningHold.settled) void conclude(x, outcome)
+        if (!x.runningHold.settled) void meter.conclude(x, outcome)
       },
       close: () => clearInterval(ticking),
     }
-
-    /** Settles the holds of an exchange. @returns a promise that resolves when the charge is on its way */
-    function conclude(x: BuiltInExchange & Metered, outcome: Outcome): Promise<void> {
-      silent.delete(x.runningHold)
-      x.runningHold.settled = true
-      const { charged } = x.runningHold.terms
-      const result = metering.billFor(x, outcome, charged)
-      const cost = costOfReply(x, result)
-      const notes = metering.notesAtEnd(x, outcome, { first: x.runningHold.notes, result, cost, now: host.now() })
-      watch(x, result, cost, host)
-      if (result.billed && host.meter.used) {
-        const by = { type: x.key.type, model: modelOf(x), account: notes.upstream ?? '' }
-        host.meter.used.note(by, result.usage, result.charge, cost)
-      }
-      const kind = result.billed ? 'settle' : 'void'
-      const attempt = result.billed ? attemptPartOf(x, outcome) : undefined
-      const { keyHold, quotaHolds } = x.runningHold
-      const onItsWay = holder.end(keyHold, { charge: result.charge, kind, notes, attempt })
-      // The upstream account pays for every attempt: its quota ignores retries, and counts what a failed attempt reports.
-      const used = result.billed ? result.parts : usedBy(x)
-      holder.endQuotas(quotaHolds, used, costOf(x, used, x.route.upstream), notes)
-      if (result.quarantined) quarantine(x, host)
-      else if (result.billed && result.source === 'upstream')
-        metering.learn(x, charged, result.usage, { meter: host.meter, now: host.now() })
-      return onItsWay
-    }
-
-    /** Holds on the quotas of another account than the first. Undefined if it cannot be asked. */
-    async function heldFor(x: BuiltInExchange & Metered): Promise<readonly Hold[] | undefined> {
-      const { runningHold } = x
-      const { request } = runningHold.keyHold
-      const answer = await holder.holdQuotas(request, x).catch((cause: unknown) => {
-        host.log.warn({ exchange: x.id, err: cause }, 'the quotas of an account cannot be held, so it is not asked')
-        return undefined
-      })
-      if (answer?.kind !== 'held') return undefined
-      if (!runningHold.settled) return answer.holds
-      // The store answered so late that the exchange has ended.
-      holder.endQuotas(answer.holds, [], 0n)
-      return undefined
-    }
   },
 })
+
+type MeterRates = Parameters<typeof metering.termsOf>[2] & { readonly address: boolean }
+
+/** Holds and settles the cost of exchanges. */
+class Meter {
+  readonly #rates: MeterRates
+  readonly #host: BuiltInHost
+  readonly #holder: metering.Holder
+  /** Replies that may cost something while they deliver nothing. */
+  readonly #silent = new SwapList<metering.RunningHold>()
+
+  constructor(rates: MeterRates, host: BuiltInHost) {
+    this.#rates = rates
+    this.#host = host
+    this.#holder = new metering.Holder(host)
+  }
+
+  /** Checks the replies that may cost something while they deliver nothing. */
+  tick(): void {
+    for (const runningHold of this.#silent.all()) runningHold.tick()
+  }
+
+  #termsOf(x: Known): metering.TermsPair {
+    const now = { meter: this.#host.meter, now: this.#host.now() }
+    return metering.termsOf(x, typeOf(x, this.#host).models, this.#rates, now)
+  }
+
+  /** Holds the likely cost of a request. @throws GatewayError if the balance or the quotas do not cover it */
+  async hold(x: BuiltInExchange & Known): Promise<metering.RunningHold> {
+    const { format } = x.route
+    const type = typeOf(x, this.#host)
+    const request = holdRequest(x, this.#host, this.#termsOf(x), this.#rates.address)
+    const [keyHold, quotaHolds] = await this.#holder.hold(request, x, x.secret, type)
+    const aheadTokens = type.holdAhead * x.format.choices(x.body)
+    // Another account may have been chosen for its quota, which may speak another format.
+    if (x.route.format !== format) x.tally.follow(x)
+    const holds = { keyHold, quotaHolds }
+    const runningHold = new metering.RunningHold(this.#host.ledger, holds, this.#termsOf(x), aheadTokens)
+    lower(x, runningHold, this.#host)
+    if (runningHold.terms.held.reasoning !== 'none' && (streams(x) || !x.model.entry.reasoningInLimit)) {
+      runningHold.silent = x
+      this.#silent.add(runningHold)
+    }
+    return runningHold
+  }
+
+  /** Goes on to another account. @returns false if it cannot be asked */
+  async goOn(x: BuiltInExchange & Metered, failed: Attempt): Promise<boolean> {
+    const { runningHold } = x
+    const { quotaHolds } = runningHold
+    // The upstream account pays for what the failed attempt used. The customer does not. An account that was not
+    // asked after all has used nothing.
+    const isNew = runningHold.lastFailed !== failed
+    const used = isNew ? usedBy(x) : []
+    const upstream = this.#host.config.upstreams.get(failed.upstream)
+    const cost = isNew && upstream ? costOf(x, used, upstream) : undefined
+    runningHold.lostCost += cost ?? 0n
+    runningHold.lastFailed = failed
+    runningHold.quotaHolds = []
+    this.#holder.endQuotas(quotaHolds, used, cost)
+    const holds = await this.#heldFor(x)
+    if (!holds) return false
+    runningHold.goOn(holds, this.#termsOf(x))
+    lower(x, runningHold, this.#host)
+    return true
+  }
+
+  /** Settles the holds of an exchange. @returns a promise that resolves when the charge is on its way */
+  conclude(x: BuiltInExchange & Metered, outcome: Outcome): Promise<void> {
+    this.#silent.delete(x.runningHold)
+    x.runningHold.settled = true
+    const { charged } = x.runningHold.terms
+    const result = metering.billFor(x, outcome, charged)
+    const cost = costOfReply(x, result)
+    const notes = metering.notesAtEnd(x, outcome, { first: x.runningHold.notes, result, cost, now: this.#host.now() })
+    watch(x, result, cost, this.#host)
+    if (result.billed && this.#host.meter.used) {
+      const by = { type: x.key.type, model: modelOf(x), account: notes.upstream ?? '' }
+      this.#host.meter.used.note(by, result.usage, result.charge, cost)
+    }
+    const kind = result.billed ? 'settle' : 'void'
+    const attempt = result.billed ? attemptPartOf(x, outcome) : undefined
+    const { keyHold, quotaHolds } = x.runningHold
+    const onItsWay = this.#holder.end(keyHold, { charge: result.charge, kind, notes, attempt })
+    // The upstream account pays for every attempt: its quota ignores retries, and counts what a failed attempt reports.
+    const used = result.billed ? result.parts : usedBy(x)
+    this.#holder.endQuotas(quotaHolds, used, costOf(x, used, x.route.upstream), notes)
+    if (result.quarantined) quarantine(x, this.#host)
+    else if (result.billed && result.source === 'upstream')
+      metering.learn(x, charged, result.usage, { meter: this.#host.meter, now: this.#host.now() })
+    return onItsWay
+  }
+
+  /** Holds on the quotas of another account than the first. Undefined if it cannot be asked. */
+  async #heldFor(x: BuiltInExchange & Metered): Promise<readonly Hold[] | undefined> {
+    const { runningHold } = x
+    const { request } = runningHold.keyHold
+    const answer = await this.#holder.holdQuotas(request, x).catch((cause: unknown) => {
+      this.#host.log.warn({ exchange: x.id, err: cause }, 'the quotas of an account cannot be held, so it is not asked')
+      return undefined
+    })
+    if (answer?.kind !== 'held') return undefined
+    if (!runningHold.settled) return answer.holds
+    // The store answered so late that the exchange has ended.
+    this.#holder.endQuotas(answer.holds, [], 0n)
+    return undefined
+  }
+}
 
 function streams({ body }: Known): boolean {
   return body.get('stream') === true

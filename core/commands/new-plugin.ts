@@ -76,6 +76,7 @@ function pluginText(name: string): string {
   return `/** What ${name} does, and for whom. */
 import { definePlugin, GatewayError } from 'tollgate/plugin'
 
+/** Refuses requests of some key types. */
 export default definePlugin({
   name: '${name}',
   summary: 'Refuses requests of some key types.',

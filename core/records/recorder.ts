@@ -173,7 +173,8 @@ export class Recorder {
   async #write(sql: Sql, batch: Batch, watcher: Watcher | undefined): Promise<Written> {
     const { entries, positions, requests, generation } = batch
     const sums = [...requests.sums.values()]
-    if (generation !== undefined && (await generationToRecord(sql)) !== generation)
+    const current = await generationToRecord(sql)
+    if (generation !== undefined && current !== generation)
       throw new StaleGeneration('the store has been restored meanwhile; its streams are read again')
     const names = await this.#names.ensure(sql, [
       '',

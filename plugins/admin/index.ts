@@ -103,65 +103,7 @@ export default defineBuiltIn({
     forgetOld()
     const forget = setInterval(forgetOld, FORGET_EVERY_MS).unref()
 
-    async function bodyOf(x: BuiltInExchange): Promise<unknown> {
-      const bytes = await x.read(options.bodyBytes)
-      if (bytes.length === 0) return {}
-      if (!/^application\/json\b/i.test(x.headers['content-type'] ?? ''))
-        throw new GatewayError('bad_request', { message: 'Send the body as JSON, with content-type application/json.' })
-      return smallJson(bytes)
-    }
-
-    async function signIn(x: BuiltInExchange): Promise<Reply> {
-      const { token } = ((await bodyOf(x)) ?? {}) as { token?: unknown }
-      if (typeof token !== 'string') throw invalidBody('"token" is missing.', 'token')
-      const { actor, cookie } = await access.signIn(x, token)
-      const own = OFFICE_OPERATIONS[0] as Operation
-      const reply = await own.run?.({
-        office,
-        x,
-        actor,
-        params: {},
-        query: {},
-        body: {},
-        once: Once.single(actor),
-      })
-      return Reply.json(reply, { ...PRIVATE, 'set-cookie': cookie })
-    }
-
-    async function answer(x: BuiltInExchange, operation: Operation, params: Record<string, string>): Promise<Reply> {
-      const actor = await access.actor(x, operation.scope)
-      const query = queryOf(x, operation)
-      const body = x.method === 'GET' ? {} : await bodyOf(x)
-      const fault = operation.checkBody(body)
-      if (fault) throw invalidBody(fault.message, fault.member || undefined)
-      const once = operation.creates ? Once.of(x, actor, body, now()) : Once.single(actor)
-      const call: Call<any, any> = { office, x, actor, params, query, body, once }
-      if (operation.answer) return operation.answer(call)
-      if (operation.page) return listed(call, operation)
-      const [done, seen] = await doneOnce(call, operation)
-      const replayed = seen !== call.once && { 'idempotent-replayed': 'true' }
-      const reply = operation.show ? await operation.show(done, { ...call, once: seen }) : done
-      return Reply.json(reply, { ...PRIVATE, ...replayed }, operation.status ?? 200)
-    }
-
-    /** Does what is asked for, unless the same request did it. @returns what was done, and the request that did it */
-    async function doneOnce(call: Call<any, any>, operation: Operation): Promise<[done: unknown, once: Once]> {
-      const { once } = call
-      const again = (known: operator.DoneRequest): [unknown, Once] => [
-        JSON.parse(known.reply),
-        once.earlier(known, operation.creates === 'secrets'),
-      ]
-      if (operation.creates && once.request) {
-        const known = await operator.orUnavailable(ledger.records.requests.find(once.request.id))
-        if (known) return again(known)
-      }
-      try {
-        return [await operation.run?.(call), once]
-      } catch (thrown) {
-        if (thrown instanceof operator.RequestDone) return again(thrown.request)
-        throw thrown
-      }
-    }
+    const desk = new Desk(office, options.bodyBytes)
 
     return {
       async request(x) {
@@ -170,11 +112,11 @@ export default defineBuiltIn({
         const file = page.file(x.path, x.headers['accept-encoding'])
         if (file) return file
         try {
-          if (x.path === `${BASE}/session` && x.method === 'POST') return await signIn(x)
+          if (x.path === `${BASE}/session` && x.method === 'POST') return await desk.signIn(x)
           const found = ROUTES.filter(({ pattern }) => pattern.test(x.path))
           const method = x.method === 'HEAD' ? 'GET' : x.method
           const route = found.find(({ operation }) => operation.method === method)
-          if (route) return await answer(x, route.operation, paramsOf(route, x.path))
+          if (route) return await desk.answer(x, route.operation, paramsOf(route, x.path))
           // A stranger does not learn which paths there are.
           await access.actor(x, 'read')
           if (found.length === 0) throw new GatewayError('not_found', { message: 'There is nothing at this path.' })
@@ -188,6 +130,80 @@ export default defineBuiltIn({
     }
   },
 })
+
+/** Where operations are asked for. */
+class Desk {
+  readonly #office: Office
+  readonly #bodyBytes: number
+
+  /** @param bodyBytes most bytes of a request body */
+  constructor(office: Office, bodyBytes: number) {
+    this.#office = office
+    this.#bodyBytes = bodyBytes
+  }
+
+  async #bodyOf(x: BuiltInExchange): Promise<unknown> {
+    const bytes = await x.read(this.#bodyBytes)
+    if (bytes.length === 0) return {}
+    if (!/^application\/json\b/i.test(x.headers['content-type'] ?? ''))
+      throw new GatewayError('bad_request', { message: 'Send the body as JSON, with content-type application/json.' })
+    return smallJson(bytes)
+  }
+
+  /** Begins a session of the page. */
+  async signIn(x: BuiltInExchange): Promise<Reply> {
+    const { token } = ((await this.#bodyOf(x)) ?? {}) as { token?: unknown }
+    if (typeof token !== 'string') throw invalidBody('"token" is missing.', 'token')
+    const { actor, cookie } = await this.#office.access.signIn(x, token)
+    const own = OFFICE_OPERATIONS[0] as Operation
+    const reply = await own.run?.({
+      office: this.#office,
+      x,
+      actor,
+      params: {},
+      query: {},
+      body: {},
+      once: Once.single(actor),
+    })
+    return Reply.json(reply, { ...PRIVATE, 'set-cookie': cookie })
+  }
+
+  /** Answers a request to an operation. */
+  async answer(x: BuiltInExchange, operation: Operation, params: Record<string, string>): Promise<Reply> {
+    const actor = await this.#office.access.actor(x, operation.scope)
+    const query = queryOf(x, operation)
+    const body = x.method === 'GET' ? {} : await this.#bodyOf(x)
+    const fault = operation.checkBody(body)
+    if (fault) throw invalidBody(fault.message, fault.member || undefined)
+    const once = operation.creates ? Once.of(x, actor, body, this.#office.now()) : Once.single(actor)
+    const call: Call<any, any> = { office: this.#office, x, actor, params, query, body, once }
+    if (operation.answer) return operation.answer(call)
+    if (operation.page) return listed(call, operation)
+    const [done, seen] = await this.#doneOnce(call, operation)
+    const replayed = seen !== call.once && { 'idempotent-replayed': 'true' }
+    const reply = operation.show ? await operation.show(done, { ...call, once: seen }) : done
+    return Reply.json(reply, { ...PRIVATE, ...replayed }, operation.status ?? 200)
+  }
+
+  /** Does what is asked for, unless the same request did it. @returns what was done, and the request that did it */
+  async #doneOnce(call: Call<any, any>, operation: Operation): Promise<[done: unknown, once: Once]> {
+    const { once } = call
+    const again = (known: operator.DoneRequest): [unknown, Once] => [
+      JSON.parse(known.reply),
+      once.earlier(known, operation.creates === 'secrets'),
+    ]
+    if (operation.creates && once.request) {
+      const known = await operator.orUnavailable(this.#office.ledger.records.requests.find(once.request.id))
+      if (known) return again(known)
+    }
+    try {
+      return [await operation.run?.(call), once]
+    } catch (thrown) {
+      if (thrown instanceof operator.RequestDone) return again(thrown.request)
+      throw thrown
+    }
+  }
+}
 
 /** The ledger throws a RangeError for what cannot be done. */
 function refused(thrown: unknown): unknown {

@@ -8,11 +8,14 @@ interface Node {
   readonly [member: string]: unknown
 }
 
+/** Returns a schema as OpenAPI has it. */
+type Tell = (schema: unknown) => unknown
+
 /** Returns the OpenAPI description of the operations. */
 export function openapiOf(operations: readonly Operation[]): object {
   const schemas = new Map<string, unknown>()
   /** Replaces shapes with a title by references to components, and removes what OpenAPI does not know. */
-  const told = (schema: unknown): unknown => {
+  const told: Tell = schema => {
     if (Array.isArray(schema)) return schema.map(told)
     if (typeof schema !== 'object' || schema === null) return schema
     const { title, expected: _, ...node } = schema as Node
@@ -36,49 +39,8 @@ export function openapiOf(operations: readonly Operation[]): object {
       },
     },
   }
-  for (const operation of operations) {
-    const { method, path, summary, scope, query, body, status = 200, creates } = operation
-    const replied = operation.page ? listOf(operation.reply ?? ENTRY) : operation.reply
-    const parameters = [
-      ...[...path.matchAll(/\{(\w+)\}/g)].map(([, name]) => ({
-        name,
-        in: 'path',
-        required: true,
-        schema: { type: 'string' },
-      })),
-      ...Object.entries(((query as Node | undefined)?.['properties'] ?? {}) as Record<string, Node>).map(
-        ([name, schema]) => ({ name, in: 'query', schema: told(schema) }),
-      ),
-      ...(creates
-        ? [
-            {
-              name: 'idempotency-key',
-              in: 'header',
-              description: 'A request that repeats it changes nothing and gets the same answer.',
-              schema: { type: 'string', maxLength: 255 },
-            },
-          ]
-        : []),
-    ]
-    const content = {
-      ...(replied !== undefined && json(told(replied))),
-      ...(operation.page && { 'text/csv': { schema: { type: 'string' } } }),
-      ...(path.endsWith('/stream') && { 'text/event-stream': { schema: { type: 'string' } } }),
-      ...(path === '/openapi.json' && json({ type: 'object' })),
-    }
-    const empty = Object.keys(content).length === 0
-    ;(paths[path] ??= {})[method.toLowerCase()] = {
-      operationId: idOf(method, path),
-      summary,
-      description: `Needs the scope \`${scope}\`.`,
-      ...(parameters.length > 0 && { parameters }),
-      ...(body !== undefined && { requestBody: { required: true, content: json(told(body)) } }),
-      responses: {
-        [empty ? 204 : status]: { description: 'Done.', ...(!empty && { content }) },
-        default: error,
-      },
-    }
-  }
+  for (const operation of operations)
+    (paths[operation.path] ??= {})[operation.method.toLowerCase()] = describedOperation(operation, told, error)
   return {
     openapi: '3.1.0',
     info: { title: 'Tollgate admin API', version: '1.0.0' },
@@ -93,6 +55,48 @@ export function openapiOf(operations: readonly Operation[]): object {
       },
     },
   }
+}
+
+/** Describes one operation. @param error the response of a failure */
+function describedOperation(operation: Operation, told: Tell, error: object): object {
+  const { method, path, summary, scope, body, status = 200 } = operation
+  const parameters = parametersOf(operation, told)
+  const replied = operation.page ? listOf(operation.reply ?? ENTRY) : operation.reply
+  const content = {
+    ...(replied !== undefined && json(told(replied))),
+    ...(operation.page && { 'text/csv': { schema: { type: 'string' } } }),
+    ...(path.endsWith('/stream') && { 'text/event-stream': { schema: { type: 'string' } } }),
+    ...(path === '/openapi.json' && json({ type: 'object' })),
+  }
+  const empty = Object.keys(content).length === 0
+  return {
+    operationId: idOf(method, path),
+    summary,
+    description: `Needs the scope \`${scope}\`.`,
+    ...(parameters.length > 0 && { parameters }),
+    ...(body !== undefined && { requestBody: { required: true, content: json(told(body)) } }),
+    responses: {
+      [empty ? 204 : status]: { description: 'Done.', ...(!empty && { content }) },
+      default: error,
+    },
+  }
+}
+
+/** Returns the parameters of an operation: those of its path and of its query, and its idempotency key. */
+function parametersOf({ path, query, creates }: Operation, told: Tell): object[] {
+  const named = [...path.matchAll(/\{(\w+)\}/g)].map(([, name]) => name)
+  const asked = Object.entries(((query as Node | undefined)?.['properties'] ?? {}) as Record<string, Node>)
+  const idempotencyKey = {
+    name: 'idempotency-key',
+    in: 'header',
+    description: 'A request that repeats it changes nothing and gets the same answer.',
+    schema: { type: 'string', maxLength: 255 },
+  }
+  return [
+    ...named.map(name => ({ name, in: 'path', required: true, schema: { type: 'string' } })),
+    ...asked.map(([name, schema]) => ({ name, in: 'query', schema: told(schema) })),
+    ...(creates ? [idempotencyKey] : []),
+  ]
 }
 
 function json(schema: unknown): { 'application/json': { schema: unknown } } {

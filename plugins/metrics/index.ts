@@ -43,10 +43,8 @@ export default defineBuiltIn({
       },
     },
   },
-  setup({ token }, { ledger, meter, now, pool, status }) {
-    const { outcomes, requests, used } = countsOf(meter)
-    const accounts = (value: (member: Member) => number): Value[] =>
-      [...pool.members].map(([account, member]) => [labelled({ account }), value(member)])
+  setup({ token }, host) {
+    const { outcomes, requests, used } = countsOf(host.meter)
     return {
       request(x) {
         if (x.path !== '/metrics') return
@@ -54,97 +52,10 @@ export default defineBuiltIn({
           throw new GatewayError('invalid_key')
         const lines = [
           ...requests.lines(used),
-          ...metric(
-            'tollgate_ledger_drifted_accounts',
-            'gauge',
-            'Accounts whose sums did not agree at the last audit.',
-            [['', ledger.drifted]],
-          ),
-          ...metric('tollgate_settlements_waiting', 'gauge', 'Settlements that wait for the store.', [
-            ['', ledger.waiting],
-          ]),
-          ...metric(
-            'tollgate_unrecorded_age_seconds',
-            'gauge',
-            'Time since the oldest exchange ended that waits to be recorded.',
-            [['', ledger.background.unrecordedMs / 1000]],
-          ),
-          ...metric('tollgate_backlog_bytes', 'gauge', 'Ended exchanges that wait to be recorded.', [
-            ['', ledger.background.state.backlogBytes],
-          ]),
-          ...metric('tollgate_holds', 'gauge', 'Holds that this process renews.', [['', ledger.live]]),
-          ...metric('tollgate_oldest_hold_seconds', 'gauge', 'Time since the oldest of them began.', [
-            ['', ledger.oldestHoldMs / 1000],
-          ]),
-          ...metric('tollgate_queue', 'gauge', 'Requests that wait for others of their key to end.', [
-            ['', meter.lines.length],
-          ]),
-          ...metric('tollgate_quarantined_total', 'counter', 'Requests whose reported usage was implausible.', [
-            ['', meter.quarantined],
-          ]),
-          ...metric(
-            'tollgate_quarantine_alarms_total',
-            'counter',
-            'Alarms: a model reported implausible usage to three keys within an hour.',
-            [['', meter.doubtAlarms]],
-          ),
-          ...metric('tollgate_unpriced_total', 'counter', 'Requests that used something without a price.', [
-            ['', meter.unpriced],
-          ]),
-          ...metric(
-            'tollgate_unread_usage_total',
-            'counter',
-            'Replies whose usage was understood only in part.',
-            [...meter.unread.all].map(({ upstream, model, count }) => [labelled({ upstream, model }), count]),
-          ),
-          ...metric(
-            'tollgate_dropped_members_total',
-            'counter',
-            'Members of requests that were dropped because they are not listed.',
-            [...meter.dropped.all].map(([member, count]) => [labelled({ member }), count]),
-          ),
-          ...metric(
-            'tollgate_below_cost_total',
-            'counter',
-            'Requests that were charged less than they cost the operator.',
-            [['', meter.belowCost]],
-          ),
-          ...metric('tollgate_memory_taken_bytes', 'gauge', 'Memory used by requests and replies in flight.', [
-            ['', status.memory.taken],
-          ]),
-          ...metric('tollgate_memory_budget_bytes', 'gauge', 'Memory that requests and replies in flight may use.', [
-            ['', status.memory.total],
-          ]),
-          ...metric(
-            'tollgate_memory_refused_total',
-            'counter',
-            'Requests and replies that were refused for lack of memory.',
-            [['', status.memory.refused]],
-          ),
-          ...metric(
-            'tollgate_upstream_repeats_total',
-            'counter',
-            'Requests that were sent again because an upstream closed an idle connection.',
-            [['', status.repeated]],
-          ),
-          ...metric(
-            'tollgate_account_usable',
-            'gauge',
-            'Whether an account of an upstream may be asked.',
-            accounts(({ health }) => (health.isOut(now()) ? 0 : 1)),
-          ),
-          ...metric(
-            'tollgate_account_requests_total',
-            'counter',
-            'Requests that this process sent by an account.',
-            accounts(({ health }) => health.counts.requests),
-          ),
-          ...metric(
-            'tollgate_account_failures_total',
-            'counter',
-            'Those of them that the account failed to answer.',
-            accounts(({ health }) => health.counts.failures),
-          ),
+          ...ledgerLines(host),
+          ...meterLines(host),
+          ...gatewayLines(host),
+          ...accountLines(host),
           ...metric('tollgate_exchanges_total', 'counter', 'Finished exchanges.', outcomes.values),
         ]
         return new Reply(200, `${lines.join('\n')}\n`, {
@@ -154,7 +65,7 @@ export default defineBuiltIn({
       },
       settle(x, outcome) {
         outcomes.count({ outcome: nameOf(outcome) })
-        requests.ended(x, outcome, now())
+        requests.ended(x, outcome, host.now())
       },
     }
   },
@@ -169,4 +80,113 @@ function nameOf(outcome: Outcome): string {
 function same(given: string | undefined, expected: string): boolean {
   const [one, other] = [given ?? '', expected].map(text => hash('sha256', text, 'buffer')) as [Buffer, Buffer]
   return timingSafeEqual(one, other)
+}
+
+/** The metrics of the ledger. */
+function ledgerLines({ ledger }: BuiltInHost): string[] {
+  return [
+    ...metric('tollgate_ledger_drifted_accounts', 'gauge', 'Accounts whose sums did not agree at the last audit.', [
+      ['', ledger.drifted],
+    ]),
+    ...metric('tollgate_settlements_waiting', 'gauge', 'Settlements that wait for the store.', [['', ledger.waiting]]),
+    ...metric(
+      'tollgate_unrecorded_age_seconds',
+      'gauge',
+      'Time since the oldest exchange ended that waits to be recorded.',
+      [['', ledger.background.unrecordedMs / 1000]],
+    ),
+    ...metric('tollgate_backlog_bytes', 'gauge', 'Ended exchanges that wait to be recorded.', [
+      ['', ledger.background.state.backlogBytes],
+    ]),
+    ...metric('tollgate_holds', 'gauge', 'Holds that this process renews.', [['', ledger.live]]),
+    ...metric('tollgate_oldest_hold_seconds', 'gauge', 'Time since the oldest of them began.', [
+      ['', ledger.oldestHoldMs / 1000],
+    ]),
+  ]
+}
+
+/** The metrics of metering. */
+function meterLines({ meter }: BuiltInHost): string[] {
+  return [
+    ...metric('tollgate_queue', 'gauge', 'Requests that wait for others of their key to end.', [
+      ['', meter.lines.length],
+    ]),
+    ...metric('tollgate_quarantined_total', 'counter', 'Requests whose reported usage was implausible.', [
+      ['', meter.quarantined],
+    ]),
+    ...metric(
+      'tollgate_quarantine_alarms_total',
+      'counter',
+      'Alarms: a model reported implausible usage to three keys within an hour.',
+      [['', meter.doubtAlarms]],
+    ),
+    ...metric('tollgate_unpriced_total', 'counter', 'Requests that used something without a price.', [
+      ['', meter.unpriced],
+    ]),
+    ...metric(
+      'tollgate_unread_usage_total',
+      'counter',
+      'Replies whose usage was understood only in part.',
+      [...meter.unread.all].map(({ upstream, model, count }) => [labelled({ upstream, model }), count]),
+    ),
+    ...metric(
+      'tollgate_dropped_members_total',
+      'counter',
+      'Members of requests that were dropped because they are not listed.',
+      [...meter.dropped.all].map(([member, count]) => [labelled({ member }), count]),
+    ),
+    ...metric('tollgate_below_cost_total', 'counter', 'Requests that were charged less than they cost the operator.', [
+      ['', meter.belowCost],
+    ]),
+  ]
+}
+
+/** The metrics of the process. */
+function gatewayLines({ status }: BuiltInHost): string[] {
+  return [
+    ...metric('tollgate_memory_taken_bytes', 'gauge', 'Memory used by requests and replies in flight.', [
+      ['', status.memory.taken],
+    ]),
+    ...metric('tollgate_memory_budget_bytes', 'gauge', 'Memory that requests and replies in flight may use.', [
+      ['', status.memory.total],
+    ]),
+    ...metric(
+      'tollgate_memory_refused_total',
+      'counter',
+      'Requests and replies that were refused for lack of memory.',
+      [['', status.memory.refused]],
+    ),
+    ...metric(
+      'tollgate_upstream_repeats_total',
+      'counter',
+      'Requests that were sent again because an upstream closed an idle connection.',
+      [['', status.repeated]],
+    ),
+  ]
+}
+
+/** The metrics of the upstream accounts. */
+function accountLines({ pool, now }: BuiltInHost): string[] {
+  const accounts = (value: (member: Member) => number): Value[] =>
+    [...pool.members].map(([account, member]) => [labelled({ account }), value(member)])
+  return [
+    ...metric(
+      'tollgate_account_usable',
+      'gauge',
+      'Whether an account of an upstream may be asked.',
+      accounts(({ health }) => (health.isOut(now()) ? 0 : 1)),
+    ),
+    ...metric(
+      'tollgate_account_requests_total',
+      'counter',
+      'Requests that this process sent by an account.',
+      accounts(({ health }) => health.counts.requests),
+    ),
+    ...metric(
+      'tollgate_account_failures_total',
+      'counter',
+      'Those of them that the account failed to answer.',
+      accounts(({ health }) => health.counts.failures),
+    ),
+  ]
 }
