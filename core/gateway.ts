@@ -1,6 +1,6 @@
 /** The gateway: store, ledger, the configuration in force and its successors, the server, start and stop. */
 import { join } from 'node:path'
-import { Attempts } from './exchange/attempts.ts'
+import { Attempts } from './exchange/resends.ts'
 import type { Config } from './config/config.ts'
 import type { ValidConfig } from './config/load.ts'
 import { watchFile } from './config/watch.ts'
@@ -14,7 +14,7 @@ import { pricesOf } from './config/prices.ts'
 import { configureLog } from './config/secrets.ts'
 import { simulatedNames } from './config/upstreams.ts'
 import { budgetOf } from './client/memory.ts'
-import { Shares } from './lib/shares.ts'
+import { FairBudget } from './lib/fair-budget.ts'
 import type { BuiltInHost, Status } from './chain/built-in-stage.ts'
 import { findPlugins } from './chain/plugins.ts'
 import { Listeners } from './server/listeners.ts'
@@ -56,7 +56,7 @@ export class Gateway {
   readonly meter = new MeterState()
   readonly pool: Pool
   readonly #sharing: PoolSharing
-  readonly memory: Shares
+  readonly memory: FairBudget
   readonly longJobs: LongJobs
   /** The port that the gateway listens on. */
   port = 0
@@ -152,7 +152,7 @@ export class Gateway {
     this.keys = new Keys(this.ledger, config.ledger.keyCacheMs, environment.now)
     this.pool = new Pool(environment)
     this.#sharing = new PoolSharing(this.pool, this.ledger.scripts, environment.log)
-    this.memory = new Shares(budgetOf(config.limits.memoryBytes, config.workers, environment.memoryBytes))
+    this.memory = new FairBudget(budgetOf(config.limits.memoryBytes, config.workers, environment.memoryBytes))
     this.longJobs = new LongJobs(this.memory.total, () => this.config.limits.stageMs, environment.log)
     this.attempts = new Attempts(config.ledger.retriesMs, config.ledger.keptRepliesBytes)
     // `start` sets it before anything can access the gateway.

@@ -3,10 +3,10 @@ import { GatewayError, type Outcome, type Reply } from 'tollgate/plugin'
 import {
   ClientAttempt,
   defineBuiltIn,
-  digestOf,
+  requestDigest,
   type BuiltInExchange,
   type BuiltInHost,
-  nameOf,
+  idempotencyName,
   type BuiltInWith,
 } from 'tollgate/plugin/metering'
 
@@ -128,7 +128,7 @@ class Requests {
       if (this.#host.attempts.ending(x.key.id, name)) throw new GatewayError('request_conflict')
       const before = this.#host.attempts.named(x.key.id, name)
       if (!before) return this.#beginNamed(x, name)
-      if (before.digest !== digestOf(x)) throw otherBody()
+      if (before.digest !== requestDigest(x)) throw otherBody()
       return this.#join(x, before)
     }
     const before =
@@ -152,5 +152,5 @@ function otherBody(): GatewayError {
 function named(header: string): string {
   if (header === '' || header.length > NAME_MAX)
     throw new GatewayError('invalid_body', { message: `An idempotency-key has 1 to ${NAME_MAX} characters.` })
-  return nameOf(header)
+  return idempotencyName(header)
 }

@@ -1,7 +1,7 @@
 /** The hooks and the host of the built-in plugins. They may change at any time. */
 import type { FromSchema, JSONSchema } from 'json-schema-to-ts'
 import type { BuiltInExchange, BuiltInFacts, BuiltInWith } from '../exchange/built-in.ts'
-import type { Attempts } from '../exchange/attempts.ts'
+import type { Attempts } from '../exchange/resends.ts'
 import type { Fact, Outcome } from '../exchange/exchange.ts'
 import type { LongJobs } from '../jobs/long-jobs.ts'
 import type { Keys } from '../keys/keys.ts'

@@ -2,7 +2,7 @@
 import { getHeapStatistics } from 'node:v8'
 import { GatewayError, soonMs } from '../errors.ts'
 import { separatorsIn } from '../lib/json/bytes.ts'
-import type { Share } from '../lib/shares.ts'
+import type { Reservation } from '../lib/fair-budget.ts'
 
 /** The fraction of the heap, or of the container's memory, that is the budget by default. */
 const BUDGET_FRACTION = 1 / 2
@@ -85,12 +85,12 @@ const VALUE_BYTES = 128
 
 /** The memory that one reply takes while its bytes are buffered. */
 export class Allowance {
-  readonly #memory: Share
+  readonly #memory: Reservation
   #bytes = 0
   #values = 0
   #taken = 0
 
-  constructor(memory: Share) {
+  constructor(memory: Reservation) {
     this.#memory = memory
   }
 

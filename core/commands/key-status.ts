@@ -1,7 +1,7 @@
 /** `tollgate keys disable` and `enable`. Disabling works while the records are away. */
 import type { Config } from '../config/config.ts'
 import { disableInStore } from '../keys/changes.ts'
-import { digestOf } from '../keys/secrets.ts'
+import { secretDigest } from '../keys/secrets.ts'
 import type { Environment } from '../lib/environment.ts'
 import { RecordsError } from '../records/database.ts'
 import { addAudit } from '../records/audit-log.ts'
@@ -52,7 +52,7 @@ export async function setStatus(
 /** Disables a key while the records are away. */
 async function disableWithoutRecords(environment: Environment, config: Config, id: string): Promise<void> {
   await onStore(environment, config, async scripts => {
-    const pointer = id.startsWith('sk-') ? scripts.keys.pointer(digestOf(id)) : undefined
+    const pointer = id.startsWith('sk-') ? scripts.keys.pointer(secretDigest(id)) : undefined
     const found = pointer === undefined ? id : await scripts.redis.get(pointer)
     if (found === null || !(await disableInStore(scripts, found)))
       throw new UsageError('the store has no such key, and the records do not answer')

@@ -50,7 +50,7 @@ export async function loadConfig(file: string, env: Env, checkChain: CheckChain,
   const path = resolve(file)
   let read: string
   try {
-    read = text ?? textOf(path)
+    read = text ?? readText(path)
   } catch (cause) {
     const { code = '', message } = cause as NodeJS.ErrnoException
     const [reason, hint] = UNREADABLE[code] ?? [message]
@@ -66,7 +66,7 @@ const UNREADABLE: Readonly<Record<string, readonly [reason: string, hint?: strin
   EACCES: ['this file may not be read by this user'],
 }
 
-function textOf(path: string): string {
+function readText(path: string): string {
   const bytes = readFileSync(path)
   if (!isUtf8(bytes) || bytes.includes(0)) throw new Error('this file is not UTF-8 text')
   return bytes.toString('utf8')
@@ -134,7 +134,7 @@ async function resolveReferences(
     ...referred.filter(({ line, col }) => !shape.some(other => other.line === line && other.col === col)),
   ]
   if (all.length > 0) return failed(all, source.text)
-  const whole = { ...config, text: source.text, digest: digestOf(source.text), chain: chain.entries, secretFiles }
+  const whole = { ...config, text: source.text, digest: fileDigest(source.text), chain: chain.entries, secretFiles }
   return {
     config: deepFreeze(whole),
     problems: [],
@@ -152,7 +152,7 @@ function absentFolders(source: Source, folders: readonly string[]): Problem[] {
 }
 
 /** Returns 12 digits by which a file is recognised. */
-function digestOf(text: string): string {
+function fileDigest(text: string): string {
   return hash('sha256', text).slice(0, 12)
 }
 

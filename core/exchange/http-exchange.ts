@@ -22,7 +22,7 @@ import { groupOf } from '../lib/addresses.ts'
 import { type AbandonedReply, endReasonOf, type EndCause } from './abandoned-reply.ts'
 import type { Limits } from '../config/config.ts'
 import { BODY_COPIES, UNCOUNTED_BODY_BYTES } from '../client/memory.ts'
-import { Share } from '../lib/shares.ts'
+import { Reservation } from '../lib/fair-budget.ts'
 import { NO_USAGE, type Usage } from '../money/usage.ts'
 import { UpstreamClock } from './upstream-clock.ts'
 import { type ReplyRecipient, ClientReply, merged } from '../client/reply.ts'
@@ -242,7 +242,7 @@ export class HttpExchange implements BuiltInExchange, Indexed, ReplyRecipient, R
   }
 
   /** The memory that the exchange has taken. */
-  get memory(): Share {
+  get memory(): Reservation {
     return this.resources.memory
   }
 

@@ -2,7 +2,7 @@
 import type { IncomingMessage } from 'node:http'
 import type { Limits } from '../config/config.ts'
 import { GatewayError, soonMs } from '../errors.ts'
-import { Share, type Shares, type Taker } from '../lib/shares.ts'
+import { Reservation, type FairBudget, type Taker } from '../lib/fair-budget.ts'
 import type { ClientConnection } from '../client/connections.ts'
 import { beyondMemory, FOR_REQUESTS, shortOfMemory } from '../client/memory.ts'
 import { discarded } from '../client/read-body.ts'
@@ -19,9 +19,9 @@ export interface ServerResources {
   /** Milliseconds since the epoch. */
   readonly now: () => number
   /** Bytes for the requests and replies in flight. */
-  readonly memory: Shares
+  readonly memory: FairBudget
   /** Places for requests with a body. */
-  readonly places: Shares
+  readonly places: FairBudget
   /**
    * The number of request bodies that are being discarded, because their requests were answered before they were read.
    */
@@ -32,7 +32,7 @@ export interface ServerResources {
 export class ExchangeResources {
   readonly #server: ServerResources
   readonly #taker: () => Taker
-  #memory: Share | undefined
+  #memory: Reservation | undefined
   #place: Taker | undefined
   #whenClosed: Set<() => void> | undefined
 
@@ -43,8 +43,8 @@ export class ExchangeResources {
   }
 
   /** The memory that the exchange has taken. */
-  get memory(): Share {
-    return (this.#memory ??= new Share(this.#server.memory, this.#taker()))
+  get memory(): Reservation {
+    return (this.#memory ??= new Reservation(this.#server.memory, this.#taker()))
   }
 
   /**

@@ -5,7 +5,7 @@ import { turn } from '../lib/turns.ts'
 import { GatewayError } from '../errors.ts'
 import { CommitInDoubt, RecordsError, type Sql } from '../records/database.ts'
 import type { KeyRecord, RecordedKey } from '../records/key-records.ts'
-import { digestOf, newSecret, type Secret } from './secrets.ts'
+import { secretDigest, newSecret, type Secret } from './secrets.ts'
 import type { Ledger } from '../ledger/ledger.ts'
 import { operation, readFields } from '../ledger/script/names.ts'
 import type { Scripts } from '../ledger/script/scripts.ts'
@@ -180,7 +180,7 @@ export class KeyChanges {
   /** Finds the record of a key by its public id or its secret. @throws GatewayError unavailable */
   record(idOrSecret: string): Promise<RecordedKey | undefined> {
     const { keys } = this.#ledger.records
-    return orUnavailable(idOrSecret.startsWith('sk-') ? keys.find(digestOf(idOrSecret)) : keys.get(idOrSecret))
+    return orUnavailable(idOrSecret.startsWith('sk-') ? keys.find(secretDigest(idOrSecret)) : keys.get(idOrSecret))
   }
 
   /**

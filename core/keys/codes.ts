@@ -6,7 +6,7 @@ import type { Sql } from '../records/database.ts'
 import type { KeyRecord } from '../records/key-records.ts'
 import type { Key } from './keys.ts'
 import type { KeyChanges } from './changes.ts'
-import { digestOf, newSecret, type Secret, seededBytes } from './secrets.ts'
+import { secretDigest, newSecret, type Secret, seededBytes } from './secrets.ts'
 import type { Ledger } from '../ledger/ledger.ts'
 import { orUnavailable, unavailable } from '../records/unavailable.ts'
 
@@ -166,5 +166,5 @@ function plain(text: string): string {
 }
 
 function digestOfCode(text: string): string {
-  return digestOf(`code ${plain(text)}`)
+  return secretDigest(`code ${plain(text)}`)
 }

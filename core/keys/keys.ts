@@ -4,7 +4,7 @@ import type { LRUCache } from 'lru-cache'
 import { GatewayError } from '../errors.ts'
 import type { KeyRecord } from '../records/key-records.ts'
 import { KeyChanges } from './changes.ts'
-import { digestOf } from './secrets.ts'
+import { secretDigest } from './secrets.ts'
 import type { Ledger } from '../ledger/ledger.ts'
 import { balanceFrom } from '../ledger/reads.ts'
 import { readFields } from '../ledger/script/names.ts'
@@ -81,7 +81,7 @@ export class Keys {
    * @throws GatewayError unavailable, as a rejection
    */
   find(secret: string): Key | undefined | Promise<Key | undefined> {
-    const digest = digestOf(secret)
+    const digest = secretDigest(secret)
     const found = this.#found.get(digest)
     const { open, generation } = this.#ledger.continuity
     if (found || (open && this.#absent.get(digest) === generation)) return found
@@ -90,7 +90,7 @@ export class Keys {
 
   /** Returns whether a secret was valid when it was last looked up. It never asks the store. */
   recognises(secret: string): boolean {
-    return this.#known.has(digestOf(secret))
+    return this.#known.has(secretDigest(secret))
   }
 
   /**
@@ -98,7 +98,7 @@ export class Keys {
    * @throws GatewayError unavailable, as a rejection
    */
   refind(secret: string): Promise<Key | undefined> {
-    const digest = digestOf(secret)
+    const digest = secretDigest(secret)
     const reading = this.#reading.get(digest)
     if (!reading) return this.#read(digest)
     return (reading.next ??= reading.answer.catch(() => undefined).then(() => this.#read(digest)))

@@ -2,7 +2,7 @@
 import { hash, hkdfSync, randomBytes } from 'node:crypto'
 
 /** Returns the digest by which a secret is found: its SHA-256, in base64url. */
-export function digestOf(secret: string): string {
+export function secretDigest(secret: string): string {
   return hash('sha256', secret, 'base64url')
 }
 
@@ -20,7 +20,7 @@ export interface Secret {
 export function newSecret(prefix = 'sk-', bytes: (count: number) => Buffer = randomBytes): Secret {
   const letters = bytes(96).toString('base64').replace(/[+/=]/g, '').slice(0, 48)
   const secret = prefix + letters
-  return { secret, digest: digestOf(secret), hint: `${prefix}...${letters.slice(-4)}` }
+  return { secret, digest: secretDigest(secret), hint: `${prefix}...${letters.slice(-4)}` }
 }
 
 /**

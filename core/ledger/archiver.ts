@@ -15,7 +15,7 @@ import type { Scripts } from './script/scripts.ts'
 import { orUnavailable } from '../records/unavailable.ts'
 import type { SharedState } from './recovery/store-meta.ts'
 import { SHARDS } from './script/store-keys.ts'
-import { readStream, type StreamEntry, textOf } from './script/stream.ts'
+import { readStream, type StreamEntry, positionText } from './script/stream.ts'
 
 /**
  * Entries of one shard that are read at once, shards that are read at the same time, and entries that one transaction
@@ -211,7 +211,7 @@ export class Archiver {
     await Promise.all(
       // Exactly these: a store that another server took over may have new entries with earlier ids.
       pages.map(({ shard, entries }) =>
-        orUnavailable(redis.xdel(keys.stream(shard), ...entries.map(({ position }) => textOf(position)))),
+        orUnavailable(redis.xdel(keys.stream(shard), ...entries.map(({ position }) => positionText(position)))),
       ),
     )
   }

@@ -155,7 +155,7 @@ class AccountAudit {
       words.push(
         `the store knows the record and the grants: it has version ${before.version} and ${before.grants} grants, of ${key.version} and ${key.grants}`,
       )
-    const still = JSON.stringify(textOf(before)) === JSON.stringify(textOf(after))
+    const still = JSON.stringify(sumsAsText(before)) === JSON.stringify(sumsAsText(after))
     // Holds come and go. They are compared if they stood still.
     if (still) {
       expect('held = the sum of all holds', before.held, held.amount)
@@ -256,6 +256,6 @@ class AccountAudit {
   }
 }
 
-function textOf(account: StoredAccount): Record<string, string> {
+function sumsAsText(account: StoredAccount): Record<string, string> {
   return Object.fromEntries(Object.entries(account).map(([name, value]) => [name, String(value)]))
 }

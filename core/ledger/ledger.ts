@@ -17,7 +17,7 @@ import { Claims } from './claims.ts'
 import { Continuity } from './recovery/continuity.ts'
 import { type End, type EndReason, Hold, type HoldAnswer, type HoldName, type HoldRequest } from './hold.ts'
 import { Deliveries } from './deliveries.ts'
-import { Doubtful } from './doubtful.ts'
+import { Doubtful } from './uncertain-holds.ts'
 import { KeptItems } from './kept-items.ts'
 import { holdOperation } from './operations.ts'
 import { PriceBook } from './price-book.ts'
@@ -242,7 +242,7 @@ export class Ledger {
    */
   async abandon(hold: Hold, most: number, whole: boolean): Promise<void> {
     const { account, id } = hold
-    this.#abandoned.set(nameOf(hold), hold)
+    this.#abandoned.set(holdKey(hold), hold)
     const { account: own, slots } = this.scripts.keys.of(account)
     const names = { account: own, hold: this.scripts.keys.hold(account, id), slots }
     const [kind, first] = await this.scripts.run(operation('abandon', account, names, { id, most, whole }))
@@ -250,14 +250,14 @@ export class Ledger {
     if (kind === 'ok') hold.abandoned = true
     else if (kind === 'full' && !whole) hold.request.end?.('crowded')
     // If the hold belongs to another process, that process learns of it at its next renewal.
-    if (first !== undefined) this.#abandoned.get(nameOf({ account, id: first }))?.request.end?.('crowded')
+    if (first !== undefined) this.#abandoned.get(holdKey({ account, id: first }))?.request.end?.('crowded')
   }
 
   /** Ends the abandonment of a hold: a client receives its reply again. */
   async rejoin(hold: Hold): Promise<void> {
     const { account, id } = hold
     hold.abandoned = false
-    this.#abandoned.delete(nameOf(hold))
+    this.#abandoned.delete(holdKey(hold))
     const { account: own, slots } = this.scripts.keys.of(account)
     await this.scripts.run(operation('rejoin', account, { account: own, slots }, { id }))
   }
@@ -272,7 +272,7 @@ export class Ledger {
     if (hold instanceof Hold) {
       hold.over = true
       this.#live.delete(hold)
-      if (this.#abandoned.size > 0) this.#abandoned.delete(nameOf(hold))
+      if (this.#abandoned.size > 0) this.#abandoned.delete(holdKey(hold))
     }
     const delivered = this.#deliveries.deliver(settlementOf(hold, end, this.continuity.now()))
     // While the store is compared, what others ask for is written, and this is not.
@@ -324,6 +324,6 @@ export class Ledger {
   }
 }
 
-function nameOf({ account, id }: HoldName): string {
+function holdKey({ account, id }: HoldName): string {
   return `${account} ${id}`
 }

@@ -53,7 +53,7 @@ function memberOf(thrown: unknown, name: string): unknown {
   }
 }
 
-function textOf(thrown: unknown, name: string): string {
+function thrownText(thrown: unknown, name: string): string {
   const value = memberOf(thrown, name)
   return typeof value === 'string' || typeof value === 'number' ? String(value) : ''
 }
@@ -65,7 +65,7 @@ function textOf(thrown: unknown, name: string): string {
 export function reasonOf(thrown: unknown, depth = 0): string {
   if (typeof thrown === 'function') return 'a function'
   if (typeof thrown !== 'object' || thrown === null) return String(thrown)
-  const [message, code] = [textOf(thrown, 'message'), textOf(thrown, 'code')]
+  const [message, code] = [thrownText(thrown, 'message'), thrownText(thrown, 'code')]
   const inner = memberOf(thrown, 'errors')
   // Node reports the addresses that it has tried one by one, and all of them together by a code only.
   if (message === '' && depth < DEPTH_MAX && Array.isArray(inner) && inner.length > 0)
@@ -87,10 +87,10 @@ function errorMembers(thrown: unknown): object {
     causes.push(next)
     next = memberOf(next, 'cause')
   }
-  const code = textOf(thrown, 'code')
-  const stacks = causes.map(cause => textOf(cause, 'stack')).filter(stack => stack !== '')
+  const code = thrownText(thrown, 'code')
+  const stacks = causes.map(cause => thrownText(cause, 'stack')).filter(stack => stack !== '')
   return {
-    type: textOf(memberOf(thrown, 'constructor'), 'name') || typeof thrown,
+    type: thrownText(memberOf(thrown, 'constructor'), 'name') || typeof thrown,
     message: causes.map(cause => reasonOf(cause)).join(': '),
     ...(stacks.length > 0 && { stack: stacks.join('\ncaused by: ') }),
     ...(code !== '' && { code }),

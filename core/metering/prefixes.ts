@@ -68,11 +68,11 @@ export class Prefixes {
     if (body.received.length < BODY_BYTES_MIN) return
     const { said, frame, shortened } = conversationOf(body, of.format.conversationMember)
     if (shortened) return
-    const name = nameOf(of)
+    const name = conversationName(of)
     const known: KnownRequest = {
       ...reported,
-      said: said.map(digestOf),
-      frame: digestOf(JSON.stringify(frame)),
+      said: said.map(prefixDigest),
+      frame: prefixDigest(JSON.stringify(frame)),
       at: now,
     }
     this.#known.set(name, [known, ...(this.#known.get(name) ?? [])].slice(0, REQUESTS_MAX))
@@ -84,12 +84,12 @@ export class Prefixes {
    */
   find(of: ConversationOwner, body: Body, now: number, lifetimeMs: number): KnownPrefix | undefined {
     if (body.received.length < BODY_BYTES_MIN) return undefined
-    const fresh = (this.#known.get(nameOf(of)) ?? []).filter(({ at }) => now - at <= lifetimeMs)
+    const fresh = (this.#known.get(conversationName(of)) ?? []).filter(({ at }) => now - at <= lifetimeMs)
     if (fresh.length === 0) return undefined
     const { said, frame, shortened } = conversationOf(body, of.format.conversationMember)
     if (shortened) return undefined
-    const digests = said.map(digestOf)
-    const framed = digestOf(JSON.stringify(frame))
+    const digests = said.map(prefixDigest)
+    const framed = prefixDigest(JSON.stringify(frame))
     const begins = fresh.filter(
       known =>
         known.frame === framed &&
@@ -103,10 +103,10 @@ export class Prefixes {
   }
 }
 
-function digestOf(text: string | Buffer): string {
+function prefixDigest(text: string | Buffer): string {
   return hash('sha256', text).slice(0, DIGEST)
 }
 
-function nameOf({ key, account, model, format }: ConversationOwner): string {
+function conversationName({ key, account, model, format }: ConversationOwner): string {
   return `${key} ${account} ${model} ${format.name}`
 }

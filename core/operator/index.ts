@@ -5,7 +5,7 @@
 export { maskedText } from '../config/masked.ts'
 export { CodeBook, newCodeText } from '../keys/codes.ts'
 export type { Reached } from '../keys/changes.ts'
-export { digestOf, newSecret, type Secret, seededBytes } from '../keys/secrets.ts'
+export { secretDigest, newSecret, type Secret, seededBytes } from '../keys/secrets.ts'
 export { orUnavailable } from '../records/unavailable.ts'
 export { recordDisabled } from '../pool/sharing.ts'
 export { addAudit, type AuditEntry } from '../records/audit-log.ts'

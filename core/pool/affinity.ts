@@ -2,7 +2,7 @@
 import { createHash } from 'node:crypto'
 
 /** Returns a short form of a conversation's name, which may be long. */
-export function digestOf(conversation: string): string {
+export function conversationDigest(conversation: string): string {
   return createHash('sha1').update(conversation).digest('base64')
 }
 

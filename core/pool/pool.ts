@@ -1,7 +1,7 @@
 /** The accounts of all upstreams: in which order a request asks them, and what is known of their health. */
 import type { Account, Upstream } from '../config/config.ts'
 import type { Log } from '../lib/log.ts'
-import { digestOf, scoreOf } from './affinity.ts'
+import { conversationDigest, scoreOf } from './affinity.ts'
 import { Health } from './health.ts'
 
 /** An account with its upstream. */
@@ -83,7 +83,7 @@ export class Pool {
         account => (account.models?.has(model) ?? true) && this.health(account).waitMs(now, model) === 0,
       )
       if (accounts.length > 1) {
-        const of = (known ??= digestOf(conversation()))
+        const of = (known ??= conversationDigest(conversation()))
         const scores = new Map(accounts.map(({ name, weight }) => [name, scoreOf(of, name, weight)]))
         accounts.sort((a, b) => (scores.get(b.name) ?? 0) - (scores.get(a.name) ?? 0))
       }

@@ -145,7 +145,7 @@ export class PoolSharing {
   }
 
   #digest(name: string, key: string): string {
-    return this.#digests.get(name) ?? digestOf(key)
+    return this.#digests.get(name) ?? accountKeyDigest(key)
   }
 
   /** Adds what was counted since the last time to the sums of all processes. */
@@ -161,7 +161,7 @@ export class PoolSharing {
   }
 }
 
-function digestOf(key: string): string {
+function accountKeyDigest(key: string): string {
   return createHash('sha256').update(key).digest('hex').slice(0, 16)
 }
 

@@ -39,7 +39,7 @@ export class Listeners {
   /** Opens the addresses of a configuration's stages that are not open. @throws Error if one is not available */
   async open({ sides }: Generation): Promise<void> {
     for (const [plugin, { host, port }] of sides) {
-      const name = nameOf(plugin, host, port)
+      const name = addressName(plugin, host, port)
       if (this.#sides.has(name)) continue
       const server = new GatewayServer({
         ...this.#options,
@@ -55,7 +55,7 @@ export class Listeners {
   /** Closes the addresses that the configuration in force does not have. Their running exchanges go on. */
   closeUnused(): void {
     const { sides, config } = this.#options.current()
-    const used = new Set([...sides].map(([plugin, { host, port }]) => nameOf(plugin, host, port)))
+    const used = new Set([...sides].map(([plugin, { host, port }]) => addressName(plugin, host, port)))
     for (const [name, { server }] of this.#sides) {
       if (used.has(name)) continue
       this.#sides.delete(name)
@@ -94,6 +94,6 @@ export class Listeners {
   }
 }
 
-function nameOf(plugin: string, host: string, port: number): string {
+function addressName(plugin: string, host: string, port: number): string {
   return `${plugin} ${host} ${port}`
 }

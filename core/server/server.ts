@@ -22,7 +22,7 @@ import { readProxyHeaders } from '../client/proxied-connections.ts'
 import { HttpExchange } from '../exchange/http-exchange.ts'
 import type { ServerResources } from '../exchange/resources.ts'
 import { connectionsMax } from '../client/memory.ts'
-import { Shares } from '../lib/shares.ts'
+import { FairBudget } from '../lib/fair-budget.ts'
 import { PerMinute } from '../lib/per-minute.ts'
 import { SwapList } from '../lib/swap-list.ts'
 
@@ -41,7 +41,7 @@ export interface ServerOptions {
   readonly now: () => number
   readonly log: Log
   /** Memory for the requests and replies of this process. */
-  readonly memory: Shares
+  readonly memory: FairBudget
   /** Most file descriptors of the process. */
   readonly openFiles: number
   /** Returns whether the headers contain a key that was valid at its last look-up. */
@@ -75,7 +75,7 @@ export class GatewayServer {
 
   constructor(options: ServerOptions) {
     this.#options = options
-    this.#resources = { now: options.now, memory: options.memory, places: new Shares(0), discardedBodies: 0 }
+    this.#resources = { now: options.now, memory: options.memory, places: new FairBudget(0), discardedBodies: 0 }
     this.#anonymous = new PerMinute(options.now)
     this.#connections = new ClientConnections(() => options.current().config.limits, options.openFiles)
     const { limits } = options.current().config

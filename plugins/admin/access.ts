@@ -81,7 +81,7 @@ export class Access {
     const secret = cookieOf(x)
     if (!secret?.startsWith(SESSION_PREFIX)) throw new GatewayError('sign_in_required')
     const { ledger, now } = this.#host
-    const digest = operator.digestOf(secret)
+    const digest = operator.secretDigest(secret)
     const session = await this.#tried(x, digest, () => ledger.records.tokens.session(digest, now()), {
       failed: this.#ended,
       most: ENDED_TIMES * this.#failedSignInsPerMinute,
@@ -143,7 +143,7 @@ export class Access {
 
   /** Finds a token by its secret. @throws GatewayError sign_in_required, rate_limited or unavailable */
   async #token(x: BuiltInExchange, secret: string): Promise<operator.Token> {
-    const digest = operator.digestOf(secret)
+    const digest = operator.secretDigest(secret)
     const { ledger, now } = this.#host
     const token = await this.#tried(x, digest, async () =>
       secret.startsWith(operator.TOKEN_PREFIX) ? ledger.records.tokens.find(digest, now()) : undefined,
@@ -176,7 +176,7 @@ export class Access {
    */
   async isValid({ secret, session, token }: Actor): Promise<boolean> {
     const { ledger, now } = this.#host
-    const digest = operator.digestOf(secret)
+    const digest = operator.secretDigest(secret)
     const { tokens } = ledger.records
     if (session) return (await operator.orUnavailable(tokens.session(digest, now())))?.token.id === token.id
     return (await operator.orUnavailable(tokens.find(digest, now()))) !== undefined
@@ -184,7 +184,7 @@ export class Access {
 
   /** Ends the session of an actor. @returns the cookie that forgets it */
   async signOut(x: BuiltInExchange, { secret }: Actor): Promise<string> {
-    await operator.orUnavailable(this.#host.ledger.records.tokens.end(operator.digestOf(secret)))
+    await operator.orUnavailable(this.#host.ledger.records.tokens.end(operator.secretDigest(secret)))
     return cookie('', 0, x)
   }
 }

@@ -29,7 +29,7 @@ export class Once {
     }
     const id = sha256(`${actor.token.id} ${key}`)
     const fingerprint = sha256(JSON.stringify([x.method, x.path, body], inOrder))
-    return new Once(actor.secret, seed, { id, fingerprint, caller: operator.digestOf(actor.secret), seed, at })
+    return new Once(actor.secret, seed, { id, fingerprint, caller: operator.secretDigest(actor.secret), seed, at })
   }
 
   /** One request that cannot be repeated. */

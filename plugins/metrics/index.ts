@@ -64,7 +64,7 @@ export default defineBuiltIn({
         })
       },
       settle(x, outcome) {
-        outcomes.count({ outcome: nameOf(outcome) })
+        outcomes.count({ outcome: outcomeName(outcome) })
         requests.ended(x, outcome, host.now())
       },
     }
@@ -72,7 +72,7 @@ export default defineBuiltIn({
 })
 
 /** Returns how an exchange ended, and who interrupted an incomplete reply. */
-function nameOf(outcome: Outcome): string {
+function outcomeName(outcome: Outcome): string {
   return outcome.kind === 'broken' ? `broken_by_${outcome.by}` : outcome.kind
 }
 

@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs'
 import { gzipSync } from 'node:zlib'
 import t, { type Test } from 'tap'
 import { FOR_REQUESTS } from '../../core/client/memory.ts'
-import { Share, Shares } from '../../core/lib/shares.ts'
+import { Reservation, FairBudget } from '../../core/lib/fair-budget.ts'
 import { startGateway, type TestGateway } from '../gateway.ts'
 import { RawClient } from '../raw.ts'
 import { begun, json, ScriptedUpstream, sse } from '../upstream.ts'
@@ -41,8 +41,8 @@ async function upload(g: TestGateway, key: string, bytes: number): Promise<RawCl
 }
 
 t.test('each key may take as much memory as it leaves free, so the key that took the most is refused first', t => {
-  const budget = new Shares(400)
-  const of = (key: string, address = key) => new Share(budget, { key, address })
+  const budget = new FairBudget(400)
+  const of = (key: string, address = key) => new Reservation(budget, { key, address })
   const [greedy, second, third] = [of('greedy'), of('second'), of('third')]
   t.notOk(greedy.take(151, FOR_REQUESTS), 'requests have three quarters of the budget, of which one key may have half')
   t.ok(greedy.take(150, FOR_REQUESTS))

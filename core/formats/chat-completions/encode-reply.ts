@@ -21,9 +21,9 @@ const FINISHES: Readonly<Record<Stop['reason'], string>> = {
 
 /** Encodes a JSON reply. */
 export function encodeReply(reply: Reply, usage: RawUsage, context: ReplyContext): Json {
-  const said = textOf(reply, 'text')
-  const refusal = textOf(reply, 'refusal')
-  const thought = textOf(reply, 'reasoning')
+  const said = textOfKind(reply, 'text')
+  const refusal = textOfKind(reply, 'refusal')
+  const thought = textOfKind(reply, 'reasoning')
   const calls = reply.parts.filter(part => part.kind === 'call').map(call => encodeCall(call, context))
   const details = detailsOf(reply)
   const message = {
@@ -59,7 +59,7 @@ function detailsOf({ parts }: Reply): Json[] {
 }
 
 /** The text of all parts of a kind; undefined if there is no such part. */
-function textOf({ parts }: Reply, kind: 'text' | 'refusal' | 'reasoning'): string | undefined {
+function textOfKind({ parts }: Reply, kind: 'text' | 'refusal' | 'reasoning'): string | undefined {
   const found = parts.flatMap(part => (part.kind === kind ? [part.text] : []))
   return found.length > 0 ? found.join('') : undefined
 }

@@ -11,7 +11,7 @@ import {
   type Part,
   type Request,
   type Role,
-  textOf,
+  joinedText,
   type Tool,
   type ToolChoice,
 } from '../translate/neutral.ts'
@@ -118,7 +118,7 @@ function encodeResult({ id, parts, failed }: Extract<Item, { kind: 'result' }>, 
   const media = results.filter(part => !('text' in part))
   if (media.length > 0) shown.push({ kind: 'text', text: `What the call ${short} showed:` })
   for (const part of media) shown.push(part)
-  return { role: 'tool', tool_call_id: short, content: textOf(results) || (media.length > 0 ? 'Shown below.' : '') }
+  return { role: 'tool', tool_call_id: short, content: joinedText(results) || (media.length > 0 ? 'Shown below.' : '') }
 }
 
 function grown(turn: Turn | undefined, item: Exclude<Item, { kind: 'result' }>): Turn | undefined {
@@ -134,8 +134,8 @@ function grown(turn: Turn | undefined, item: Exclude<Item, { kind: 'result' }>):
     begun.tool_calls.push(call)
     return begun
   }
-  const said = textOf(item.parts.filter(({ kind }) => kind === 'text'))
-  const refusal = textOf(item.parts.filter(({ kind }) => kind === 'refusal'))
+  const said = joinedText(item.parts.filter(({ kind }) => kind === 'text'))
+  const refusal = joinedText(item.parts.filter(({ kind }) => kind === 'refusal'))
   // An empty message is left out.
   if (said === '' && refusal === '') return turn
   if (said !== '') begun.content = (begun.content ?? '') + said
@@ -145,7 +145,7 @@ function grown(turn: Turn | undefined, item: Exclude<Item, { kind: 'result' }>):
 
 function encodeContent(role: Role, parts: readonly Part[]): unknown {
   // Some providers accept parts only from users.
-  if (role !== 'user') return parts.map(part => textOf([part])).join('\n\n')
+  if (role !== 'user') return parts.map(part => joinedText([part])).join('\n\n')
   const [only] = parts
   return parts.length === 1 && only?.kind === 'text' ? only.text : encodeParts(parts)
 }

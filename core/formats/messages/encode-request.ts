@@ -11,7 +11,7 @@ import {
   type Part,
   type Request,
   type Source,
-  textOf,
+  joinedText,
   type Tool,
 } from '../translate/neutral.ts'
 import { fitId, fitName } from '../translate/passthrough.ts'
@@ -223,7 +223,7 @@ function encodeResult({ id, parts, failed }: Extract<Item, { kind: 'result' }>):
 
 function encodeTexts(parts: readonly Part[]): Json[] {
   return parts.flatMap(part => {
-    const said = textOf([part])
+    const said = joinedText([part])
     return said.trim() === '' ? [] : marked([{ type: 'text', text: said }], part)
   })
 }

@@ -102,7 +102,7 @@ function decodeThinking(reasoning: Json | undefined): Thinking | undefined {
   return present({ on: effort !== 'none', effort, shown: (text(reasoning['summary']) ?? 'none') !== 'none' })
 }
 
-function nameOf(tool: Json | undefined): string {
+function toolName(tool: Json | undefined): string {
   return flatName(text(tool?.['namespace']), text(tool?.['name']) ?? '')
 }
 
@@ -112,8 +112,8 @@ function decodeChoice(value: unknown, tools: Tool[]): { choice: ToolChoice | und
   const json = object(value)
   if (!json) return { choice: undefined, tools }
   if (json['type'] === 'allowed_tools') {
-    const names = arrayAt(json['tools'], 'tool_choice.tools').map(tool => nameOf(object(tool)))
+    const names = arrayAt(json['tools'], 'tool_choice.tools').map(tool => toolName(object(tool)))
     return { choice: { kind: json['mode'] === 'required' ? 'any' : 'auto' }, tools: allowed(tools, names) }
   }
-  return { choice: { kind: 'tool', name: nameOf(json) || (text(json['type']) ?? '') }, tools }
+  return { choice: { kind: 'tool', name: toolName(json) || (text(json['type']) ?? '') }, tools }
 }

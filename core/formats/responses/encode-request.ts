@@ -10,7 +10,7 @@ import {
   type ModelTraits,
   type Part,
   type Request,
-  textOf,
+  joinedText,
   type Tool,
   type ToolChoice,
 } from '../translate/neutral.ts'
@@ -38,7 +38,7 @@ export function encodeRequest(request: Request, dropped: DroppedFields, traits: 
   )
   const instructions = items
     .slice(0, split)
-    .map(item => ('parts' in item ? item.parts.map(part => textOf([part])).join('\n\n') : ''))
+    .map(item => ('parts' in item ? item.parts.map(part => joinedText([part])).join('\n\n') : ''))
   const thinking = request.thinking
   const format = request.answerFormat && encodeShape(request.answerFormat, dropped)
   const said = { ...(format && { format }), ...(request.verbosity !== undefined && { verbosity: request.verbosity }) }
@@ -112,7 +112,7 @@ function encodeItem(item: Item): Json[] {
 
 function encodeSaid(parts: readonly Part[]): Json[] {
   return parts.map(part =>
-    part.kind === 'refusal' ? { type: 'refusal', refusal: part.text } : { type: 'output_text', text: textOf([part]) },
+    part.kind === 'refusal' ? { type: 'refusal', refusal: part.text } : { type: 'output_text', text: joinedText([part]) },
   )
 }
 

@@ -242,6 +242,6 @@ export interface Codec {
 }
 
 /** The text of parts, joined. Media have none. */
-export function textOf(parts: readonly Part[]): string {
+export function joinedText(parts: readonly Part[]): string {
   return parts.map(part => ('text' in part ? part.text : '')).join('')
 }

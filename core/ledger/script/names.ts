@@ -163,11 +163,11 @@ export function operation<N extends OperationName>(
     name,
     account,
     keys: signature.keys.map(key => byKey[key] as string),
-    args: signature.args.map(arg => textOf(byName[arg])),
+    args: signature.args.map(arg => argText(byName[arg])),
   }
 }
 
-function textOf(value: unknown): string {
+function argText(value: unknown): string {
   if (typeof value === 'boolean') return value ? '1' : ''
   return String(value)
 }

@@ -44,7 +44,7 @@ export async function unrecorded(
     const page = await readStream(scripts, shard, { count: PAGE, from, redis: redis() })
     found.push(...page.filter(entry => entry.account === account))
     if (page.length < PAGE) return found
-    from = `(${textOf((page.at(-1) as StreamEntry).position)}`
+    from = `(${positionText((page.at(-1) as StreamEntry).position)}`
   }
 }
 
@@ -55,7 +55,7 @@ export function positionOf(id: string): Position {
 }
 
 /** Writes the id of a stream entry. */
-export function textOf({ ms, seq }: Position): string {
+export function positionText({ ms, seq }: Position): string {
   return `${ms}-${seq}`
 }
 

@@ -91,7 +91,7 @@ export async function readFailure(relayed: Relayed, status: number): Promise<Fai
     const waitMs = isClear && x.route.more ? ARRIVED_BODY_MS : Math.min(relayed.patience.idleMs, FAILURE_BODY_MS_MAX)
     const patience = { idleMs: waitMs, totalMs: waitMs }
     const bytes = await collect({ ...relayed, patience }, ERROR_BYTES_MAX, memory)
-    return failureFrom(bytes ? textOf(bytes) : '')
+    return failureFrom(bytes ? utf8Of(bytes) : '')
   } catch {
     // The status alone says enough.
     return { message: '' }
@@ -113,7 +113,7 @@ export function drainRemainder(reply: UpstreamReply, ms: number): void {
 }
 
 /** The UTF-8 text of bytes, without a byte order mark. */
-export function textOf(bytes: Buffer): string {
+export function utf8Of(bytes: Buffer): string {
   return withoutByteOrderMark(bytes).toString('utf8')
 }
 

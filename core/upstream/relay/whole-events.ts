@@ -1,6 +1,6 @@
 /** Assembles the chunks of a stream into whole events. */
 import { Allowance, shortOfMemory } from '../../client/memory.ts'
-import type { Share } from '../../lib/shares.ts'
+import type { Reservation } from '../../lib/fair-budget.ts'
 import type { Format } from '../../formats/index.ts'
 import { ChunkList, NOTHING } from '../../lib/byte-buffer.ts'
 import { PARSED_MAX } from '../../lib/json/outline.ts'
@@ -22,7 +22,7 @@ export class WholeEvents {
   #seam: Buffer = NOTHING
 
   /** @param memory reserves memory for the incomplete event */
-  constructor(format: Format, limit: number, memory: Share) {
+  constructor(format: Format, limit: number, memory: Reservation) {
     this.#format = format
     this.#limit = limit
     this.#memory = new Allowance(memory)

@@ -9,7 +9,7 @@ import { failureFrom } from '../../formats/failures.ts'
 import { type Format, ReplyEvent, type Rewriter } from '../../formats/index.ts'
 import { type Outline, outlineOf } from '../../lib/json/outline.ts'
 import { afterEvents, turn } from '../../lib/turns.ts'
-import { collect, textOf, withoutByteOrderMark } from './collect.ts'
+import { collect, utf8Of, withoutByteOrderMark } from './collect.ts'
 import { endedByClient, FailedAttempt, failedWith, type Relayed, tooLarge } from './endings.ts'
 import { OutputBytes, outputBytes } from './event-filter.ts'
 import { eventsIn, framed, lastBoundary, nextBoundary } from './sse.ts'
@@ -69,7 +69,7 @@ async function readAnswer(relayed: Relayed, isStream: boolean, memory: Allowance
   if (isStream)
     return { bytes, events: throughTerminal(await eventsInSlices(format, bytes, x.owner)), outline: undefined }
   if (bytes.length < OUTLINED_BYTES)
-    return { bytes, events: [new ReplyEvent(format, '', textOf(bytes))], outline: undefined }
+    return { bytes, events: [new ReplyEvent(format, '', utf8Of(bytes))], outline: undefined }
   // A long reply is read in slices, so that other exchanges get their turn between two of them.
   const outline = await outlineOf(withoutByteOrderMark(bytes), x.owner)
   if (outline === 'too large') throw tooLarge('a reply with too many values, or too deep')
@@ -187,7 +187,7 @@ function rewrittenTranslation(
 }
 
 function eventsOfReply(format: Format, bytes: Buffer, stream: boolean): readonly ReplyEvent[] {
-  return stream ? eventsIn(format, bytes, true) : [new ReplyEvent(format, '', textOf(bytes))]
+  return stream ? eventsIn(format, bytes, true) : [new ReplyEvent(format, '', utf8Of(bytes))]
 }
 
 /** All events of a stream, parsed in slices. @throws FailedAttempt if there are more than EVENTS_MAX */

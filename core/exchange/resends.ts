@@ -32,7 +32,7 @@ export class ClientAttempt {
 
   /** Identifies the path and the body. Computed only when it is needed, which is rare. */
   get digest(): string {
-    return (this.#digest ??= this.#exchange ? digestOf(this.#exchange) : '')
+    return (this.#digest ??= this.#exchange ? requestDigest(this.#exchange) : '')
   }
 
   /** Its client has left, and its reply is still read or kept. */
@@ -78,7 +78,7 @@ export class ClientAttempt {
 }
 
 /** Identifies a request: its path, its body, and the headers that change how it is answered. */
-export function digestOf({ path, body, headers, format }: BuiltInExchange & BuiltInWith<'body'>): string {
+export function requestDigest({ path, body, headers, format }: BuiltInExchange & BuiltInWith<'body'>): string {
   const names = Object.keys(headers).filter(name => format.forwards(name) && !COMMON.test(name))
   const said = names.sort().map(name => `${name}: ${String(headers[name])}\n`)
   return createHash('sha256')
@@ -107,14 +107,14 @@ export function attemptPartOf(x: BuiltInExchange & BuiltInWith<'body'>, outcome:
   if (!lost && !delivered) return undefined
   const part = lost ? 'lost' : 'retry'
   const request = createHash('sha256')
-    .update(`${digestOf(x)}\n${String(name ?? '')}`)
+    .update(`${requestDigest(x)}\n${String(name ?? '')}`)
     .digest('hex')
     .slice(0, 32)
   return { request, part }
 }
 
 /** The hash of an idempotency key. */
-export function nameOf(header: string): string {
+export function idempotencyName(header: string): string {
   return createHash('sha256').update(header).digest('hex').slice(0, 32)
 }
 
@@ -155,7 +155,7 @@ export class Attempts {
    */
   mayJoin(account: string, { headers }: Pick<BuiltInExchange, 'headers'>): boolean {
     const header = headers['idempotency-key']
-    if (typeof header === 'string') return this.named(account, nameOf(header)) !== undefined
+    if (typeof header === 'string') return this.named(account, idempotencyName(header)) !== undefined
     if (!(Number(headers['x-stainless-retry-count']) > 0)) return false
     return this.#abandonedBy(account).length > 0
   }
@@ -176,7 +176,7 @@ export class Attempts {
   abandoned(account: string, request: BuiltInExchange & BuiltInWith<'body'>): ClientAttempt | undefined {
     const left = this.#abandonedBy(account)
     if (left.length === 0) return undefined
-    const digest = digestOf(request)
+    const digest = requestDigest(request)
     return left.find(attempt => attempt.digest === digest)
   }
 

@@ -19,7 +19,7 @@ export interface Taker {
 }
 
 /** The supply, and who has taken how much of it. */
-export class Shares {
+export class FairBudget {
   /** The whole supply. */
   total: number
   #taken = 0
@@ -73,12 +73,12 @@ export class Shares {
 }
 
 /** The share of one exchange. */
-export class Share {
-  readonly #shares: Shares
+export class Reservation {
+  readonly #shares: FairBudget
   readonly #taker: Taker
   #amount = 0
 
-  constructor(shares: Shares, taker: Taker) {
+  constructor(shares: FairBudget, taker: Taker) {
     this.#shares = shares
     this.#taker = taker
   }
