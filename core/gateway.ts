@@ -1,6 +1,6 @@
 /** The gateway: store, ledger, the configuration in force and its successors, the server, start and stop. */
 import { join } from 'node:path'
-import { Attempts } from './exchange/resends.ts'
+import { ClientRequests } from './exchange/client-requests.ts'
 import type { Config } from './config/config.ts'
 import type { ValidConfig } from './config/load.ts'
 import { watchFile } from './config/watch.ts'
@@ -20,7 +20,7 @@ import { findPlugins } from './chain/plugins.ts'
 import { Listeners } from './server/listeners.ts'
 import type { Role } from './store/connect.ts'
 import { readiness } from './ledger/readiness.ts'
-import { printLost } from './ledger/settlement.ts'
+import { printUntaken } from './ledger/settlement.ts'
 import { freePort } from './lib/free-port.ts'
 import { openRecords } from './ledger/open-records.ts'
 import type { Records } from './records/records.ts'
@@ -52,7 +52,7 @@ export class Gateway {
   readonly store: Store
   readonly ledger: Ledger
   readonly keys: Keys
-  readonly attempts: Attempts
+  readonly clientRequests: ClientRequests
   readonly meter = new MeterState()
   readonly pool: Pool
   readonly #sharing: PoolSharing
@@ -154,7 +154,7 @@ export class Gateway {
     this.#sharing = new PoolSharing(this.pool, this.ledger.scripts, environment.log)
     this.memory = new FairBudget(budgetOf(config.limits.memoryBytes, config.workers, environment.memoryBytes))
     this.longJobs = new LongJobs(this.memory.total, () => this.config.limits.stageMs, environment.log)
-    this.attempts = new Attempts(config.ledger.retriesMs, config.ledger.keptRepliesBytes)
+    this.clientRequests = new ClientRequests(config.ledger.retriesMs, config.ledger.keptRepliesBytes)
     // `start` sets it before anything can access the gateway.
     this.#generation = undefined as unknown as Generation
   }
@@ -207,7 +207,7 @@ export class Gateway {
     await this.#generation.retire()
     await this.#sharing.stop()
     await this.ledger.close(beganMs + drainDelayMs + drainMs)
-    const lost = this.reportLost()
+    const lost = this.reportUntaken()
     await this.longJobs.close()
     this.#sender.close()
     this.#simulated.close()
@@ -217,8 +217,8 @@ export class Gateway {
   }
 
   /** Prints the settlements that are in the memory of this process only. @returns their number */
-  reportLost(): number {
-    return printLost(this.ledger.unwritten, this.#environment)
+  reportUntaken(): number {
+    return printUntaken(this.ledger.unwritten, this.#environment)
   }
 
   async #closeStore(): Promise<void> {
@@ -306,7 +306,7 @@ export class Gateway {
       meter: this.meter,
       pool: this.pool,
       sharing: this.#sharing,
-      attempts: this.attempts,
+      clientRequests: this.clientRequests,
       longJobs: this.longJobs,
       log,
       now,

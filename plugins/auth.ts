@@ -17,7 +17,7 @@ export default defineBuiltIn({
   summary: 'Identifies the key in `Authorization: Bearer` or `x-api-key`. Stages below it run only with a valid key.',
   on: 'all',
   gives: ['key', 'secret'],
-  setup(_options, { attempts, config, keys, now }) {
+  setup(_options, { clientRequests, config, keys, now }) {
     const leastCharges = new Map<KeyType, bigint>()
 
     /** Returns what the smallest request of a key type costs at its cheapest model. */
@@ -41,7 +41,7 @@ export default defineBuiltIn({
       if (counts) return undefined
       const least = leastOf(type)
       // A retry may get the reply that exhausted the key. Whether it does is known only after its body has been read.
-      return key.balance < least && !attempts.mayJoin(key.id, x)
+      return key.balance < least && !clientRequests.mayJoin(key.id, x)
         ? exhausted(key.balance, least, config.contact)
         : undefined
     }

@@ -35,7 +35,7 @@ function trailer(x: Known): Rewriter {
   return {
     matches: x.format.signals,
     event({ type, data, reading }: ReplyEvent) {
-      if (!reading.terminal) return undefined
+      if (!reading.endsStream) return undefined
       const { cost, balance } = receipt(x)
       return [{ type, data, comment: `tollgate cost=${cost} balance=${balance} request=${x.id}` }]
     },

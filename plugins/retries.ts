@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { GatewayError, type Outcome, type Reply } from 'tollgate/plugin'
 import {
-  ClientAttempt,
+  ClientRequest,
   defineBuiltIn,
   requestDigest,
   type BuiltInExchange,
@@ -18,13 +18,13 @@ const NAME_MAX = 255
 type Known = BuiltInExchange & BuiltInWith<'key' | 'secret' | 'body'>
 
 /**
- * Returns the reply of the previous attempt to a retry, so that a request is sent and charged once. A client that sends
+ * Returns the reply of an earlier request to a resend, so that a request is sent and charged once. A client that sends
  * an `idempotency-key` gets the running or finished reply of that key. A retry that an SDK counts takes over the
- * attempt with the same body whose client has left.
+ * request with the same body whose client has left.
  */
 export default defineBuiltIn({
   name: 'retries',
-  summary: 'Returns the reply of the previous attempt to a retry: one request upstream, one charge.',
+  summary: 'Returns the reply of an earlier request to a resend: one request upstream, one charge.',
   on: 'inference',
   needs: ['key', 'secret', 'body'],
   options: {
@@ -40,7 +40,7 @@ export default defineBuiltIn({
     },
   },
   setup({ replyBytes }, host) {
-    const { ledger, attempts, log } = host
+    const { ledger, clientRequests, log } = host
     const requests = new Requests(host, replyBytes)
     return {
       request(x) {
@@ -50,16 +50,16 @@ export default defineBuiltIn({
           : requests.retried(x, header)
       },
       settle(x, outcome) {
-        const attempt = requests.attemptOf(x)
-        if (!attempt) return
-        const { name, claim } = attempt
-        const whole = x.complete && attempt.whole && !x.tally?.failure && isWhole(outcome)
-        const kept = whole && (name !== undefined || (attempt.abandoned && attempt.reply !== undefined))
-        if (kept) attempts.keep(attempt)
-        else attempts.drop(attempt)
+        const request = requests.requestOf(x)
+        if (!request) return
+        const { name, claim } = request
+        const whole = x.complete && request.whole && !x.tally?.failure && isWhole(outcome)
+        const kept = whole && (name !== undefined || (request.abandoned && request.reply !== undefined))
+        if (kept) clientRequests.keep(request)
+        else clientRequests.drop(request)
         if (!claim) return
         // A finished name stays taken even if its reply is no longer kept.
-        const recorded = kept ? ledger.claims.keep(claim, attempts.keptMs) : ledger.claims.release(claim)
+        const recorded = kept ? ledger.claims.keep(claim, clientRequests.keptMs) : ledger.claims.release(claim)
         recorded.catch((cause: unknown) =>
           log.warn({ exchange: x.id, err: cause }, 'the store does not know the result of an idempotency key'),
         )
@@ -72,8 +72,8 @@ export default defineBuiltIn({
 class Requests {
   readonly #host: BuiltInHost
   readonly #replyBytes: number
-  /** Attempts by their exchanges. */
-  readonly #made = new WeakMap<BuiltInExchange, ClientAttempt>()
+  /** Requests by their exchanges. */
+  readonly #made = new WeakMap<BuiltInExchange, ClientRequest>()
 
   /** @param replyBytes most bytes of a reply that is kept for a retry */
   constructor(host: BuiltInHost, replyBytes: number) {
@@ -81,24 +81,24 @@ class Requests {
     this.#replyBytes = replyBytes
   }
 
-  /** The attempt that an exchange is. */
-  attemptOf(x: BuiltInExchange): ClientAttempt | undefined {
+  /** The request that an exchange is. */
+  requestOf(x: BuiltInExchange): ClientRequest | undefined {
     return this.#made.get(x)
   }
 
-  #begin(x: Known, name?: string): ClientAttempt {
-    const attempt = new ClientAttempt(x, name)
-    x.outlet.keep(this.#replyBytes, this.#host.attempts.room)
-    this.#made.set(x, attempt)
-    this.#host.attempts.begin(attempt)
-    return attempt
+  #begin(x: Known, name?: string): ClientRequest {
+    const request = new ClientRequest(x, name)
+    x.outlet.keep(this.#replyBytes, this.#host.clientRequests.room)
+    this.#made.set(x, request)
+    this.#host.clientRequests.begin(request)
+    return request
   }
 
   /**
-   * Returns the reply of an earlier attempt.
+   * Returns the reply of an earlier request.
    * @throws GatewayError request_conflict if its beginning is no longer available
    */
-  async #join(x: Known, before: ClientAttempt): Promise<Reply> {
+  async #join(x: Known, before: ClientRequest): Promise<Reply> {
     await this.#host.keys.usable(x.secret)
     const { reply } = before
     if (reply) return reply
@@ -107,32 +107,32 @@ class Requests {
 
   /** Sends a named request, unless another process has a request of the same name. */
   async #beginNamed(x: Known, name: string): Promise<void> {
-    const attempt = this.#begin(x, name)
+    const request = this.#begin(x, name)
     try {
-      const claim = await this.#host.ledger.claims.claim(x.key.id, name, attempt.digest)
-      if (typeof claim === 'string') throw claim === attempt.digest ? new GatewayError('request_conflict') : otherBody()
-      attempt.claim = claim
+      const claim = await this.#host.ledger.claims.claim(x.key.id, name, request.digest)
+      if (typeof claim === 'string') throw claim === request.digest ? new GatewayError('request_conflict') : otherBody()
+      request.claim = claim
     } catch (thrown) {
-      this.#host.attempts.drop(attempt)
+      this.#host.clientRequests.drop(request)
       throw thrown
     }
   }
 
-  /** Looks for an earlier attempt. If there is none, this is the first. */
+  /** Looks for an earlier request. If there is none, this is the first. */
   async retried(x: Known, header: unknown): Promise<Reply | void> {
     if (typeof header === 'string') {
       const name = named(header)
-      // An attempt that was just cancelled is about to release its name.
-      for (let time = 0; time < ENDING.times && this.#host.attempts.ending(x.key.id, name); time++)
+      // A request that was just cancelled is about to release its name.
+      for (let time = 0; time < ENDING.times && this.#host.clientRequests.ending(x.key.id, name); time++)
         await sleep(ENDING.ms)
-      if (this.#host.attempts.ending(x.key.id, name)) throw new GatewayError('request_conflict')
-      const before = this.#host.attempts.named(x.key.id, name)
+      if (this.#host.clientRequests.ending(x.key.id, name)) throw new GatewayError('request_conflict')
+      const before = this.#host.clientRequests.named(x.key.id, name)
       if (!before) return this.#beginNamed(x, name)
       if (before.digest !== requestDigest(x)) throw otherBody()
       return this.#join(x, before)
     }
     const before =
-      Number(x.headers['x-stainless-retry-count']) > 0 ? this.#host.attempts.abandoned(x.key.id, x) : undefined
+      Number(x.headers['x-stainless-retry-count']) > 0 ? this.#host.clientRequests.abandoned(x.key.id, x) : undefined
     if (before) return this.#join(x, before)
     this.#begin(x)
   }

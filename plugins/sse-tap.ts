@@ -22,7 +22,7 @@ export default defineBuiltIn({
         tally.observe(reading)
         if (reading.usage) {
           tally.addUsage(reading.usage)
-          tally.final = reading.final === true && (complete || route.format.marksFinalUsage)
+          tally.usageIsFinal = reading.usageIsFinal === true && (complete || route.format.marksFinalUsage)
         }
         if (reading.failure) tally.failure ??= reading.failure
       },

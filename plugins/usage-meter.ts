@@ -5,7 +5,7 @@ import {
   floorOf,
   modelOf,
   SwapList,
-  attemptPartOf,
+  resendPartOf,
   defineBuiltIn,
   type EndReason,
   type BuiltInExchange,
@@ -159,9 +159,9 @@ class Meter {
       this.#host.meter.used.note(by, result.usage, result.charge, cost)
     }
     const kind = result.billed ? 'settle' : 'void'
-    const attempt = result.billed ? attemptPartOf(x, outcome) : undefined
+    const resend = result.billed ? resendPartOf(x, outcome) : undefined
     const { keyHold, quotaHolds } = x.runningHold
-    const onItsWay = this.#holder.end(keyHold, { charge: result.charge, kind, notes, attempt })
+    const onItsWay = this.#holder.end(keyHold, { charge: result.charge, kind, notes, resend })
     // The upstream account pays for every attempt: its quota ignores retries, and counts what a failed attempt reports.
     const used = result.billed ? result.parts : usedBy(x)
     this.#holder.endQuotas(quotaHolds, used, costOf(x, used, x.route.upstream), notes)
@@ -267,8 +267,8 @@ function quarantine(x: Metered, { meter, log, now }: BuiltInHost): void {
   const model = modelOf(x)
   log.warn({ exchange: x.id, key: x.key.id, model }, 'implausible usage; the plausible part is charged')
   meter.quarantined++
-  if (!meter.learned.doubt(metering.upstreamModel(x), x.key.id, now())) return
-  meter.doubtAlarms++
+  if (!meter.learned.implausible(metering.upstreamModel(x), x.key.id, now())) return
+  meter.implausibleAlarms++
   log.error(
     { model, upstream: x.route.upstream.name },
     'implausible usage reports of a model to three keys within an hour; check outputRate and context in the file',

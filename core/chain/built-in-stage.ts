@@ -1,7 +1,7 @@
 /** The hooks and the host of the built-in plugins. They may change at any time. */
 import type { FromSchema, JSONSchema } from 'json-schema-to-ts'
 import type { BuiltInExchange, BuiltInFacts, BuiltInWith } from '../exchange/built-in.ts'
-import type { Attempts } from '../exchange/resends.ts'
+import type { ClientRequests } from '../exchange/client-requests.ts'
 import type { Fact, Outcome } from '../exchange/exchange.ts'
 import type { LongJobs } from '../jobs/long-jobs.ts'
 import type { Keys } from '../keys/keys.ts'
@@ -70,7 +70,7 @@ export interface BuiltInHost extends Host {
   /** What the processes share of that. */
   readonly sharing: PoolSharing
   /** Requests that may be sent again. */
-  readonly attempts: Attempts
+  readonly clientRequests: ClientRequests
   /** Runs large translations on another thread. */
   readonly longJobs: LongJobs
   /** The state of the gateway, for probes. */

@@ -8,7 +8,7 @@ import type { Reservation } from '../lib/fair-budget.ts'
 const BUDGET_FRACTION = 1 / 2
 
 /**
- * The budget of one process: its share of `limits.memory`. By default, half of the heap limit, or half of its share of
+ * The budget of one process: its part of `limits.memory`. By default, half of the heap limit, or half of its part of
  * the machine's memory if that is less.
  * @param configured bytes for all processes
  * @param workers processes that share the machine

@@ -21,7 +21,7 @@ const ECHO_MS = 1000
 /** One gateway, or the host of several. */
 type Running = Pick<Gateway, 'config' | 'store' | 'records' | 'keys' | 'port' | 'load' | 'stop'> & {
   readonly sidePorts?: Gateway['sidePorts']
-  readonly reportLost?: Gateway['reportLost']
+  readonly reportUntaken?: Gateway['reportUntaken']
   reload(): Promise<unknown>
 }
 
@@ -45,7 +45,7 @@ function stopOnSignals(environment: Environment, gateway: Running): void {
   const stop = (): void => {
     if (since !== undefined) {
       if (environment.now() - since <= ECHO_MS) return
-      gateway.reportLost?.()
+      gateway.reportUntaken?.()
       void environment.exit(1)
       return
     }

@@ -1,5 +1,5 @@
 /** `tollgate upstreams`: the accounts of the upstreams, their health, and what an operator does about it. */
-import type { Account, Config, Upstream } from '../config/config.ts'
+import type { UpstreamAccount, Config, Upstream } from '../config/config.ts'
 import { suggest } from '../lib/suggest.ts'
 import { probe } from '../upstream/connection/probe.ts'
 import type { Ledger } from '../ledger/ledger.ts'
@@ -93,7 +93,7 @@ async function poolOf(
 }
 
 /** Finds an account by its name. @throws UsageError if there is none */
-function findAccount(config: Config, name: string): { upstream: Upstream; account: Account } {
+function findAccount(config: Config, name: string): { upstream: Upstream; account: UpstreamAccount } {
   const found = accountsOf(config).find(({ account }) => account.name === name)
   if (found) return found
   const names = accountsOf(config).map(({ account }) => account.name)

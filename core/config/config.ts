@@ -10,7 +10,7 @@ import type { AddressRanges } from '../lib/addresses.ts'
 import type { Address } from './store-address.ts'
 
 /** One credential of an upstream. */
-export interface Account {
+export interface UpstreamAccount {
   /** `<upstream>/<name>`: its name in logs and in the ledger. */
   readonly name: string
   /** The base address without `/v1`; undefined for the simulated provider. */
@@ -64,7 +64,7 @@ export interface Upstream {
   readonly compaction: 'native' | 'gateway'
   /** Output limit to send when the format requires one and neither the request nor the model has one. */
   readonly defaultOutput: number
-  readonly accounts: readonly Account[]
+  readonly accounts: readonly UpstreamAccount[]
   /**
    * What happens to a stream whose client disconnects before the last content. If undefined, format and model decide.
    */

@@ -1,7 +1,7 @@
 /** Converts the `upstreams:` section: addresses, accounts, quotas and costs. */
 import { hasPolicy } from '../formats/members.ts'
 import type { Price } from '../money/price.ts'
-import type { Account, Config, Upstream } from './config.ts'
+import type { UpstreamAccount, Config, Upstream } from './config.ts'
 import type { Path } from './locate.ts'
 import { costFromFile } from './prices.ts'
 import type { RawConfig } from './schema.ts'
@@ -121,7 +121,7 @@ function accountFromFile(
   { proxy, key, header, weight, models, quota }: RawUpstream['accounts'][number],
   path: Path,
   reader: SectionReader,
-): Omit<Account, 'name' | 'url'> {
+): Omit<UpstreamAccount, 'name' | 'url'> {
   return {
     proxy: proxyFromFile(proxy, path, reader),
     key,

@@ -3,7 +3,7 @@
  * contract with authors: docs/plugins.md explains each member.
  */
 import type { IncomingHttpHeaders } from 'node:http'
-import type { Account, ModelEntry, Upstream } from '../config/config.ts'
+import type { UpstreamAccount, ModelEntry, Upstream } from '../config/config.ts'
 import type { GatewayError, Party } from '../errors.ts'
 import type { Verdict } from '../formats/classify.ts'
 import type { Failure, FormatName, ReplyEvent, Rewriter } from '../formats/index.ts'
@@ -48,7 +48,7 @@ export interface RequestBody {
 export interface CurrentRoute {
   readonly upstream: Pick<Upstream, 'name'>
   /** The account that is asked there. */
-  readonly account: Pick<Account, 'name'>
+  readonly account: Pick<UpstreamAccount, 'name'>
   /** The format that the gateway speaks to the upstream. */
   readonly format: { readonly name: FormatName }
 }
@@ -60,7 +60,7 @@ export interface ReplyTally {
   /** The failure that the reply reported, if any. */
   readonly failure: Failure | undefined
   /** Whether later events can no longer change the usage. */
-  readonly final: boolean
+  readonly usageIsFinal: boolean
   /** Returns the usage reported so far. Undefined if nothing was reported. */
   usage(): { readonly usage: Usage } | undefined
 }

@@ -35,7 +35,7 @@ import { ExchangeResources, type RequestSetup, type ServerResources } from './re
 import { targetOf } from '../client/target.ts'
 
 /**
- * An exchange over a socket. `phase` shows how far it has come. `over`, `heldBack` and `usageIsFinal` are separate
+ * An exchange over a socket. `phase` shows how far it has come. `over`, `isPaused` and `usageIsFinal` are separate
  * flags, because each can be true in several phases.
  */
 export class HttpExchange implements BuiltInExchange, Indexed, ReplyRecipient, ReplyOwner {
@@ -80,7 +80,7 @@ export class HttpExchange implements BuiltInExchange, Indexed, ReplyRecipient, R
   /** Measures how long the upstream works, and how long it is silent. */
   upstreamClock = new UpstreamClock()
   /** Whether reading from the upstream is paused, because the client does not take its bytes. */
-  heldBack = false
+  isPaused = false
   /** Whether the usage of the whole reply has arrived. */
   usageIsFinal = false
   /** The last events of the stream that arrived. */
@@ -204,7 +204,7 @@ export class HttpExchange implements BuiltInExchange, Indexed, ReplyRecipient, R
   }
 
   async read(limit: number, watch?: (bytes: Buffer) => boolean | void): Promise<Buffer> {
-    this.resources.takePlace()
+    this.resources.takeSlot()
     this.phase = 'reading-body'
     try {
       let own = UNCOUNTED_BODY_BYTES

@@ -1,4 +1,4 @@
-/** What one exchange takes from the process: memory, and a place among the requests that are served. */
+/** What one exchange takes from the process: memory, and a slot among the requests that are served. */
 import type { IncomingMessage } from 'node:http'
 import type { Limits } from '../config/config.ts'
 import { GatewayError, soonMs } from '../errors.ts'
@@ -20,20 +20,20 @@ export interface ServerResources {
   readonly now: () => number
   /** Bytes for the requests and replies in flight. */
   readonly memory: FairBudget
-  /** Places for requests with a body. */
-  readonly places: FairBudget
+  /** Slots for requests with a body. */
+  readonly slots: FairBudget
   /**
    * The number of request bodies that are being discarded, because their requests were answered before they were read.
    */
   discardedBodies: number
 }
 
-/** The share of one exchange. It is given back by `close`. */
+/** What one exchange has taken. It is given back by `close`. */
 export class ExchangeResources {
   readonly #server: ServerResources
   readonly #taker: () => Taker
   #memory: Reservation | undefined
-  #place: Taker | undefined
+  #slot: Taker | undefined
   #whenClosed: Set<() => void> | undefined
 
   /** @param taker returns the key and the address to count for, when the exchange first takes something */
@@ -59,15 +59,15 @@ export class ExchangeResources {
     throw needed > most ? beyondMemory(needed, most) : shortOfMemory()
   }
 
-  /** Takes a place, once. @throws GatewayError rate_limited if the key has too many requests under way */
-  takePlace(): void {
-    if (this.#place) return
+  /** Takes a slot, once. @throws GatewayError rate_limited if the key has too many requests under way */
+  takeSlot(): void {
+    if (this.#slot) return
     const taker = this.#taker()
-    if (!this.#server.places.take(taker, 1, 1)) {
+    if (!this.#server.slots.take(taker, 1, 1)) {
       const message = 'This key has too many running requests.'
       throw new GatewayError('rate_limited', { message, retryAfterMs: soonMs() })
     }
-    this.#place = taker
+    this.#slot = taker
   }
 
   /**
@@ -81,7 +81,7 @@ export class ExchangeResources {
     this.#server.discardedBodies--
   }
 
-  /** Calls back when the share is given back. @returns a function that cancels the call */
+  /** Calls back when it is given back. @returns a function that cancels the call */
   whenClosed(callback: () => void): () => void {
     const callbacks = (this.#whenClosed ??= new Set())
     callbacks.add(callback)
@@ -92,6 +92,6 @@ export class ExchangeResources {
   close(): void {
     this.#memory?.close()
     if (this.#whenClosed) for (const callback of this.#whenClosed) callback()
-    if (this.#place) this.#server.places.give(this.#place, 1)
+    if (this.#slot) this.#server.slots.give(this.#slot, 1)
   }
 }

@@ -1,5 +1,5 @@
 /** Where a request may go, and where it goes now. */
-import type { Account, RetryPolicy, Upstream } from '../config/config.ts'
+import type { UpstreamAccount, RetryPolicy, Upstream } from '../config/config.ts'
 import {
   type Cleaned,
   DroppedFields,
@@ -13,7 +13,7 @@ import type { Body } from '../formats/body.ts'
 /** An account that may serve a request, and the format that the gateway speaks to it. */
 export interface Candidate {
   readonly upstream: Upstream
-  readonly account: Account
+  readonly account: UpstreamAccount
   readonly format: Format
   /** The name of the model that is sent. */
   readonly model: string
@@ -88,7 +88,7 @@ export class Route {
   }
 
   /** The account that it uses there. */
-  get account(): Account {
+  get account(): UpstreamAccount {
     return this.current.account
   }
 

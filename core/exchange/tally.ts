@@ -16,7 +16,7 @@ export class Tally extends UsageTally {
   /** The failure that the reply reported, if any. */
   failure: Failure | undefined
   /** Whether later events can no longer change the usage. */
-  final = false
+  usageIsFinal = false
   /** Removes from the client's stream what only the gateway requested. */
   hide: Rewriter | undefined
 
@@ -30,6 +30,6 @@ export class Tally extends UsageTally {
   override restart(format: Format): void {
     super.restart(format)
     this.failure = undefined
-    this.final = false
+    this.usageIsFinal = false
   }
 }

@@ -70,7 +70,8 @@ export class ReplyEvent {
 
   /** What the event says, in terms that all formats share. */
   get reading(): Reading {
-    return (this.#reading ??= this.#data === DONE ? { last: true, terminal: true } : this.#reader.read(this.json))
+    return (this.#reading ??=
+      this.#data === DONE ? { completes: true, endsStream: true } : this.#reader.read(this.json))
   }
 }
 

@@ -104,7 +104,7 @@ export interface Format {
   readonly ending: string
   /** Whether a parsed JSON reply with status 200 has what every reply has. */
   isReply(json: unknown): boolean
-  /** Whether `Reading.final` can be relied on before the reply is complete. If not, content may follow that usage. */
+  /** Whether `Reading.usageIsFinal` can be relied on before the reply is complete. If not, content may follow that usage. */
   readonly marksFinalUsage: boolean
   /** A stream reports each call of a provider's tool when it begins. */
   readonly reportsCalls: boolean

@@ -89,15 +89,15 @@ export class UsageTally {
   serviceTier: string | undefined
 
   /** Notes the calls and the service tier of an event. */
-  observe({ calls, rounds, usage, final, serviceTier }: Reading): void {
+  observe({ calls, rounds, usage, usageIsFinal = false, serviceTier }: Reading): void {
     if (serviceTier !== undefined) this.serviceTier = serviceTier
-    if (rounds) this.#noteRounds(rounds, final === true)
+    if (rounds) this.#noteRounds(rounds, usageIsFinal)
     // A list of the whole reply replaces what single events have reported, unless it is incomplete.
-    const whole = final === true && this.#seen.size > 0
+    const whole = usageIsFinal && this.#seen.size > 0
     if (calls && whole && calls.length >= this.#seen.size) this.#seen.clear()
     else if (whole) return this.#count(usage)
     if (calls) for (const call of calls) if (!this.#seen.has(call.id)) this.#seen.set(call.id, call)
-    if (final) this.#count(usage)
+    if (usageIsFinal) this.#count(usage)
   }
 
   #noteRounds(rounds: readonly SeenRound[], isFinal: boolean): void {

@@ -18,11 +18,11 @@ export type RawUsage = Readonly<Record<string, unknown>>
 export interface Reading {
   readonly usage?: RawUsage
   /** The reply is complete with this event, successful or not. */
-  readonly last?: boolean
+  readonly completes?: boolean
   /** No event follows. */
-  readonly terminal?: boolean
-  /** The usage of this event is final: no later event can change it. */
-  readonly final?: boolean
+  readonly endsStream?: boolean
+  /** No later event can change the usage of this event. */
+  readonly usageIsFinal?: boolean
   /** The service tier that the reply reports outside its usage. */
   readonly serviceTier?: string
   /** Calls of provider tools that this event reports. */

@@ -55,7 +55,7 @@ export class Keys {
   /** Cached records by the digests of their secrets. */
   readonly #found: LRUCache<string, Key>
   /**
-   * Digests of unknown secrets, with the generation of the store that did not know them. A separate cache, so that guesses
+   * Digests of unknown secrets, with the epoch of the store that did not know them. A separate cache, so that guesses
    * displace only other guesses.
    */
   readonly #absent = lru<string, number>(ABSENT_MAX, { ttl: ABSENT_MS })
@@ -83,8 +83,8 @@ export class Keys {
   find(secret: string): Key | undefined | Promise<Key | undefined> {
     const digest = secretDigest(secret)
     const found = this.#found.get(digest)
-    const { open, generation } = this.#ledger.continuity
-    if (found || (open && this.#absent.get(digest) === generation)) return found
+    const { open, epoch } = this.#ledger.continuity
+    if (found || (open && this.#absent.get(digest) === epoch)) return found
     return this.#reading.get(digest)?.answer ?? this.#read(digest)
   }
 
@@ -129,7 +129,7 @@ export class Keys {
       this.#absent.delete(digest)
     } else {
       this.#found.delete(digest)
-      this.#absent.set(digest, this.#ledger.continuity.generation)
+      this.#absent.set(digest, this.#ledger.continuity.epoch)
     }
     if (key?.status === 'active') this.#known.set(digest, true)
     else this.#known.delete(digest)
@@ -150,13 +150,13 @@ export class Keys {
   async #load(digest: string): Promise<Key | undefined> {
     const { continuity } = this.#ledger
     for (;;) {
-      const { open, generation } = continuity
+      const { open, epoch } = continuity
       const key = await this.#fromStore(digest)
       if (!continuity.watching) return key
-      const isCurrent = (): boolean => open && generation === continuity.generation
+      const isCurrent = (): boolean => open && epoch === continuity.epoch
       if (key && isCurrent()) return key
       // A store that is being compared may have lost the key, or its latest state, even before anybody has noticed.
-      if (!(await continuity.whenOpen()) || (await this.#generation()) !== continuity.generation) {
+      if (!(await continuity.whenOpen()) || (await this.#epoch()) !== continuity.epoch) {
         continuity.recheck()
         throw unavailable(new Error(CLOSED_STORE))
       }
@@ -165,10 +165,10 @@ export class Keys {
     }
   }
 
-  /** Returns the generation of the store; undefined if it is empty. */
-  async #generation(): Promise<number | undefined> {
-    const [owner, generation] = await this.#ledger.continuity.meta.get('records', 'generation')
-    return owner === null ? undefined : Number(generation)
+  /** Returns the epoch of the store; undefined if it is empty. */
+  async #epoch(): Promise<number | undefined> {
+    const [owner, epoch] = await this.#ledger.continuity.meta.get('records', 'generation')
+    return owner === null ? undefined : Number(epoch)
   }
 
   async #fromStore(digest: string): Promise<Key | undefined> {

@@ -7,7 +7,7 @@ import type { Log } from '../lib/log.ts'
 import { lru } from '../lib/lru.ts'
 import { sideBySide } from '../lib/side-by-side.ts'
 import { NewerTables } from '../records/migrations.ts'
-import { type Position, StaleGeneration } from '../records/recorder.ts'
+import { type Position, StaleEpoch } from '../records/recorder.ts'
 import type { Records } from '../records/records.ts'
 import { endOf, KEPT_MS } from './script/buckets.ts'
 import type { Continuity } from './recovery/continuity.ts'
@@ -51,8 +51,8 @@ export class Archiver {
   /** The next shard of the round, and when the round began by the store's clock. */
   #next = 0
   #roundBegan = 0
-  /** The generation of the store that the round belongs to. */
-  #generation = 0
+  /** The epoch of the store that the round belongs to. */
+  #epoch = 0
   #failures = 0
   #backlogBytes = 0
   #oldestMs = 0
@@ -105,10 +105,10 @@ export class Archiver {
     for (const shard of announced) this.#announced.add(Number(shard))
     const shards = new Set(this.#announced)
     this.#announced.clear()
-    const { generation } = this.#continuity
-    if (generation !== this.#generation) {
+    const { epoch } = this.#continuity
+    if (epoch !== this.#epoch) {
       // What the store had before may be lost, so nothing is known of it.
-      this.#generation = generation
+      this.#epoch = epoch
       this.#next = 0
       this.#expiring.clear()
     }
@@ -129,7 +129,7 @@ export class Archiver {
     if (this.#failures > 0) this.#log.warn('ended exchanges are recorded again')
     this.#failures = 0
     // If the store was restored meanwhile, the round may have missed what it lost.
-    const same = this.#continuity.open && this.#continuity.generation === this.#generation
+    const same = this.#continuity.open && this.#continuity.epoch === this.#epoch
     if (this.#next === 0 && same) await this.#continuity.meta.share({ recordedUntil: this.#roundBegan })
   }
 
@@ -168,7 +168,7 @@ export class Archiver {
   }
 
   async #failed(cause: unknown): Promise<void> {
-    if (cause instanceof StaleGeneration) this.#continuity.doubt()
+    if (cause instanceof StaleEpoch) this.#continuity.suspectOutdated()
     if (cause instanceof NewerTables) this.outdated = true
     if (this.#failures++ % MEASURE_EVERY !== 0) return
     this.#log.warn({ err: cause }, 'ended exchanges cannot be recorded; they wait in the store')
@@ -176,7 +176,7 @@ export class Archiver {
   }
 
   async #record(shards: readonly number[]): Promise<void> {
-    const { generation } = this.#continuity
+    const { epoch } = this.#continuity
     let left = shards
     while (left.length > 0) {
       const again: number[] = []
@@ -186,7 +186,7 @@ export class Archiver {
         const read = pages
         pages = []
         count = 0
-        if (read.length > 0) await this.#recordPages(read, generation)
+        if (read.length > 0) await this.#recordPages(read, epoch)
       }
       await sideBySide(left, SIDE_BY_SIDE, async shard => {
         const entries = await readStream(this.#scripts, shard, { count: PER_SHARD })
@@ -202,10 +202,10 @@ export class Archiver {
     }
   }
 
-  async #recordPages(pages: readonly Page[], generation: number): Promise<void> {
+  async #recordPages(pages: readonly Page[], epoch: number): Promise<void> {
     const positions = new Map(pages.map(page => [page.shard, lastOf(page)]))
     const all = pages.flatMap(({ entries }) => entries)
-    await this.#records.recorder.record(all, positions, generation)
+    await this.#records.recorder.record(all, positions, epoch)
     const { redis, keys } = this.#scripts
     await this.#expire(all)
     await Promise.all(

@@ -66,9 +66,9 @@ export class Background {
   readonly #work = new Set<Promise<unknown>>()
   #leading = false
   #beats = 0
-  /** The generation of the store in which what is reserved was compared with the holds. */
+  /** The epoch of the store in which what is reserved was compared with the holds. */
   #recounted: number | undefined
-  /** The generation in which the files of the store were written anew. */
+  /** The epoch in which the files of the store were written anew. */
   #rewritten: number | undefined
   #isStopping = false
   #timers: readonly NodeJS.Timeout[] = []
@@ -236,15 +236,15 @@ export class Background {
 
   /** Compares what is reserved with the holds, once after each restart of the store. */
   async #recount(): Promise<void> {
-    const { generation, meta } = this.#continuity
-    if (this.#recounted === generation) return
+    const { epoch, meta } = this.#continuity
+    if (this.#recounted === epoch) return
     const [done] = await meta.get('recounted')
-    if (done === String(generation)) {
-      this.#recounted = generation
+    if (done === String(epoch)) {
+      this.#recounted = epoch
       return
     }
-    if (this.#rewritten !== generation) {
-      this.#rewritten = generation
+    if (this.#rewritten !== epoch) {
+      this.#rewritten = epoch
       await rewriteFiles(this.#scripts.redis).catch((cause: unknown) =>
         this.#log.warn(
           { err: cause },
@@ -252,7 +252,7 @@ export class Background {
         ),
       )
     }
-    const goesOn = (): boolean => this.#leading && !this.#isStopping && this.#continuity.generation === generation
+    const goesOn = (): boolean => this.#leading && !this.#isStopping && this.#continuity.epoch === epoch
     await recount(this.#scripts, this.#config.leaseMs, {
       goesOn,
       corrected: correction =>
@@ -261,8 +261,8 @@ export class Background {
         this.#log.warn({ account, err: cause }, 'what an account has reserved cannot be compared with its holds'),
     })
     if (!goesOn()) return
-    await meta.set({ recounted: String(generation) })
-    this.#recounted = generation
+    await meta.set({ recounted: String(epoch) })
+    this.#recounted = epoch
   }
 
   /** Deletes exchanges, failures and sums of days that are older than their histories. @returns the number of exchanges */

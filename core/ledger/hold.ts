@@ -68,7 +68,7 @@ export class Hold implements HoldName, Indexed {
   balance: bigint
   /** Whether this process has settled the hold. */
   over = false
-  /** Whether the client has left and the reply is being read to the end in one of the key's abandoned places. */
+  /** Whether the client has left and the reply is being read to the end in one of the key's slots for such replies. */
   abandoned = false
 
   constructor(request: HoldRequest, bucket: string, amount: bigint, balance: bigint) {
@@ -99,17 +99,17 @@ export interface End {
   readonly charge: bigint
   readonly kind: 'settle' | 'void'
   readonly notes: Notes
-  /** The role of this exchange among the attempts at one request, if it has one. */
-  readonly attempt?: AttemptPart | undefined
+  /** What this exchange is among the resends of one request, if it is one of them. */
+  readonly resend?: ResendPart | undefined
 }
 
 /**
- * The role of one attempt at a request that is sent several times. If an attempt delivered nothing and a retry
- * delivers, only the dearer of the two is charged.
+ * What an exchange is among the resends of one request. If one of them delivered nothing and a later one delivers, only the
+ * dearer of the two is charged.
  */
-export interface AttemptPart {
+export interface ResendPart {
   /** Identifies the request. Safe in a store key. */
   readonly request: string
-  /** `lost`: this attempt delivered nothing. `retry`: this retry delivered its reply. */
+  /** `lost`: this one delivered nothing. `retry`: this resend delivered its reply. */
   readonly part: 'lost' | 'retry'
 }

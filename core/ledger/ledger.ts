@@ -17,7 +17,7 @@ import { Claims } from './claims.ts'
 import { Continuity } from './recovery/continuity.ts'
 import { type End, type EndReason, Hold, type HoldAnswer, type HoldName, type HoldRequest } from './hold.ts'
 import { Deliveries } from './deliveries.ts'
-import { Doubtful } from './uncertain-holds.ts'
+import { UncertainHolds } from './uncertain-holds.ts'
 import { KeptItems } from './kept-items.ts'
 import { holdOperation } from './operations.ts'
 import { PriceBook } from './price-book.ts'
@@ -75,7 +75,7 @@ export class Ledger {
   #alone = false
   readonly #deliveries: Deliveries
   readonly #settler: Settler
-  readonly #doubtful: Doubtful
+  readonly #uncertain: UncertainHolds
 
   constructor({ store, records, config, environment, outboxFolder }: LedgerNeeds) {
     const { log, newId, now } = environment
@@ -106,7 +106,7 @@ export class Ledger {
       isOpen: () => continuity.open,
       restore: hold => void this.#restore([hold]).catch(() => {}),
     })
-    this.#doubtful = new Doubtful(settlement => this.#settler.cancel(settlement))
+    this.#uncertain = new UncertainHolds(settlement => this.#settler.cancel(settlement))
     const send = (settlement: Settlement): Promise<void> => this.#send(settlement)
     this.#deliveries = new Deliveries({ log, newId, now, folder: outboxFolder, send, storeNow })
   }
@@ -136,7 +136,7 @@ export class Ledger {
       setInterval(() => this.claims.renew(), this.#config.leaseMs / 3),
       setInterval(() => void this.prices.keep().catch(() => {}), this.#config.reapEveryMs),
       setInterval(() => this.#dropRecorded(), DROP_EVERY_MS),
-      setInterval(() => this.continuity.open && this.#doubtful.cancel(), DROP_EVERY_MS),
+      setInterval(() => this.continuity.open && this.#uncertain.cancel(), DROP_EVERY_MS),
     ]
     for (const timer of this.#timers) timer.unref()
   }
@@ -189,7 +189,7 @@ export class Ledger {
       answer = await this.#requested(request, bucket)
     } catch (thrown) {
       const end: End = { charge: 0n, kind: 'void', notes: request.notes }
-      this.#doubtful.add(settlementOf({ account, id, bucket }, end, this.continuity.now()))
+      this.#uncertain.add(settlementOf({ account, id, bucket }, end, this.continuity.now()))
       throw thrown
     }
     const [kind, sum = '0', other = '0', which] = answer
@@ -235,9 +235,9 @@ export class Ledger {
   }
 
   /**
-   * Marks a hold whose client has left while its reply is still read. It then occupies one of the key's abandoned
-   * places instead of its concurrency. If there are too many, the one that was abandoned first must end.
-   * @param most number of abandoned places of one key
+   * Marks a hold whose client has left while its reply is still read. It then occupies one of the key's slots
+   * for such replies instead of one of its concurrency. If there are too many, the one that was abandoned first must end.
+   * @param most number of these slots of one key
    * @param whole whether the reply is read to its end in any case, so that it is never chosen to end
    */
   async abandon(hold: Hold, most: number, whole: boolean): Promise<void> {
@@ -246,7 +246,7 @@ export class Ledger {
     const { account: own, slots } = this.scripts.keys.of(account)
     const names = { account: own, hold: this.scripts.keys.hold(account, id), slots }
     const [kind, first] = await this.scripts.run(operation('abandon', account, names, { id, most, whole }))
-    // A reply without an abandoned place still counts towards the concurrency.
+    // A reply without such a slot still counts towards the concurrency.
     if (kind === 'ok') hold.abandoned = true
     else if (kind === 'full' && !whole) hold.request.end?.('crowded')
     // If the hold belongs to another process, that process learns of it at its next renewal.

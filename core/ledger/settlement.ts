@@ -2,7 +2,7 @@
 import type { Environment } from '../lib/environment.ts'
 import { isId, timeOfId } from '../lib/ids.ts'
 import { bucketAt } from './script/buckets.ts'
-import type { AttemptPart, End, HoldName } from './hold.ts'
+import type { ResendPart, End, HoldName } from './hold.ts'
 import { notesText } from '../records/notes.ts'
 
 /** A settlement as it is sent to the store. */
@@ -15,7 +15,8 @@ export interface Settlement extends HoldName {
   readonly kind: End['kind']
   /** The notes as `notesText` writes them. */
   readonly notes: string
-  readonly attempt?: AttemptPart | undefined
+  /** The name of this member is that of the first version of this form. */
+  readonly attempt?: ResendPart | undefined
   /** When it was first sent, in milliseconds since the epoch. */
   readonly at: number
 }
@@ -23,7 +24,7 @@ export interface Settlement extends HoldName {
 /** Returns the settlement for an end. */
 export function settlementOf(
   { account, id, bucket }: HoldName & { readonly bucket?: string | undefined },
-  { charge, kind, notes, attempt }: End,
+  { charge, kind, notes, resend }: End,
   at: number,
 ): Settlement {
   return {
@@ -34,7 +35,7 @@ export function settlementOf(
     charge: String(charge),
     kind,
     notes: notesText(notes),
-    ...(attempt && { attempt }),
+    ...(resend && { attempt: resend }),
     at,
   }
 }
@@ -53,7 +54,7 @@ export function settlementFrom(line: string): Settlement | undefined {
  * Prints settlements that nothing has taken on standard error, so that an operator can charge them later.
  * @returns their number
  */
-export function printLost(
+export function printUntaken(
   settlements: readonly Settlement[],
   { complain, now }: Pick<Environment, 'complain' | 'now'>,
 ): number {

@@ -2,7 +2,7 @@
  * Settles and extends holds. If the store no longer has a hold, and may have forgotten how its exchange ended, the
  * records are asked first.
  */
-import { isFinal, type HistoryEntry } from '../records/entry.ts'
+import { isForGood, type HistoryEntry } from '../records/entry.ts'
 import { isOld, startOf } from './script/buckets.ts'
 import type { Continuity } from './recovery/continuity.ts'
 import type { Hold, HoldName } from './hold.ts'
@@ -16,7 +16,7 @@ import type { Settlement } from './settlement.ts'
 /** Sends what needs to know how an exchange ended. */
 export class Settler {
   readonly #scripts: Scripts
-  readonly #continuity: Pick<Continuity, 'isDoubtful' | 'now' | 'open'>
+  readonly #continuity: Pick<Continuity, 'mayLackOutcomes' | 'now' | 'open'>
   readonly #limits: SettlementLimits & { readonly leaseMs: number }
   readonly #entry: (id: string, account: string) => Promise<HistoryEntry | undefined>
   readonly #recorded: (id: string) => Promise<HistoryEntry | undefined>
@@ -24,7 +24,7 @@ export class Settler {
   /** @param known returns what is known of an exchange, in the store or in the records */
   constructor(
     scripts: Scripts,
-    continuity: Pick<Continuity, 'isDoubtful' | 'now' | 'open'>,
+    continuity: Pick<Continuity, 'mayLackOutcomes' | 'now' | 'open'>,
     limits: SettlementLimits & { readonly leaseMs: number },
     known: { entry(id: string, account?: string): Promise<HistoryEntry | undefined> },
   ) {
@@ -82,14 +82,14 @@ export class Settler {
     run: (verdict: Verdict) => Promise<readonly string[]>,
   ): Promise<readonly string[]> {
     const old = isOld(bucket, this.#continuity.now())
-    const doubtful = old || this.#continuity.isDoubtful(startOf(bucket))
-    const answer = await run(doubtful ? '?' : '')
+    const mayBeForgotten = old || this.#continuity.mayLackOutcomes(startOf(bucket))
+    const answer = await run(mayBeForgotten ? '?' : '')
     if (answer[0] !== 'unknown') return answer
     // Nothing is recorded of quotas, and what was used before hardly matters to them.
     if (account.startsWith(OF_QUOTAS)) return ['gone']
     // A store that has an entry in a stream has its outcome too, unless that is so old that it may have expired.
     const known = await (old ? this.#entry(id, account) : this.#recorded(id))
-    if (known && isFinal(known.kind)) return ['gone']
+    if (known && isForGood(known.kind)) return ['gone']
     if (!this.#continuity.open) throw unavailable(new Error(CLOSED_STORE))
     const told = await run(verdictOf(known))
     if (told[0] === 'unknown') throw unavailable(new Error('the store lacks what is recorded'))

@@ -10,8 +10,8 @@ const WAITING_MAX = 10_000
 /** A hold may reach the store after its cancellation, on a connection that was slower. So it is cancelled again. */
 const TIMES = 2
 
-/** The holds in doubt of one process. */
-export class Doubtful {
+/** The uncertain holds of one process. */
+export class UncertainHolds {
   readonly #send: (settlement: Settlement) => Promise<void>
   /** With the number of cancellations that the store has taken. */
   readonly #waiting = new Map<Settlement, number>()

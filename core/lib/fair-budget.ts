@@ -1,31 +1,28 @@
 /**
- * A limited supply that all exchanges share: memory, or places. Each key and each address may take as much as it leaves
- * free. So when the supply becomes scarce, the one that has taken the most is refused first, and others still get their
- * share.
+ * A budget that all exchanges draw on: of memory, or of slots. Each key and each address may take as much as it leaves
+ * free. So when the budget becomes scarce, the one that has taken the most is refused first, and the others go on.
  */
 import { addTo } from './add-to.ts'
 
-/**
- * How many times what it leaves free a key, or an address, may take. Many customers may share the address of a proxy.
- */
-const KEY_SHARE = 1
-const ADDRESS_SHARE = 4
+/** A key may take at most 1 × the free amount, an address 4 × (many customers can share one proxy). */
+const KEY_FACTOR = 1
+const ADDRESS_FACTOR = 4
 
-/** The key and the address that a share counts for. */
+/** The key and the address that a reservation counts for. */
 export interface Taker {
   /** The key's id; undefined for a request without one. */
   readonly key: string | undefined
   readonly address: string
 }
 
-/** The supply, and who has taken how much of it. */
+/** A budget, and who has taken how much of it. */
 export class FairBudget {
-  /** The whole supply. */
+  /** The whole budget. */
   total: number
   #taken = 0
   readonly #byKey = new Map<string, number>()
   readonly #byAddress = new Map<string, number>()
-  /** How often a request for a share was refused since the start. */
+  /** How often something was refused since the start. */
   refused = 0
 
   constructor(total: number) {
@@ -39,22 +36,22 @@ export class FairBudget {
 
   /**
    * The most that one key can take while all others have nothing.
-   * @param part the part of the supply that may be used for this
+   * @param part the part of the budget that may be used for this
    */
   most(part: number): number {
-    return (this.total * part * KEY_SHARE) / (1 + KEY_SHARE)
+    return (this.total * part * KEY_FACTOR) / (1 + KEY_FACTOR)
   }
 
   /**
    * Takes an amount.
-   * @param part the part of the supply that may be used for this
+   * @param part the part of the budget that may be used for this
    * @returns false if too little is left for this taker; then nothing is taken
    */
   take({ key, address }: Taker, amount: number, part: number): boolean {
     const left = this.total * part - this.#taken - amount
     const ofKey = (this.#byKey.get(key ?? '') ?? 0) + amount
     const ofAddress = (this.#byAddress.get(address) ?? 0) + amount
-    if (left < 0 || ofKey > left * KEY_SHARE || ofAddress > left * ADDRESS_SHARE) {
+    if (left < 0 || ofKey > left * KEY_FACTOR || ofAddress > left * ADDRESS_FACTOR) {
       this.refused++
       return false
     }
@@ -72,14 +69,14 @@ export class FairBudget {
   }
 }
 
-/** The share of one exchange. */
+/** What one exchange has taken of a budget. */
 export class Reservation {
-  readonly #shares: FairBudget
+  readonly #budget: FairBudget
   readonly #taker: Taker
   #amount = 0
 
-  constructor(shares: FairBudget, taker: Taker) {
-    this.#shares = shares
+  constructor(budget: FairBudget, taker: Taker) {
+    this.#budget = budget
     this.#taker = taker
   }
 
@@ -90,7 +87,7 @@ export class Reservation {
 
   /** Takes an amount. @returns false if too little is left */
   take(amount: number, part = 1): boolean {
-    if (!this.#shares.take(this.#taker, amount, part)) return false
+    if (!this.#budget.take(this.#taker, amount, part)) return false
     this.#amount += amount
     return true
   }
@@ -99,7 +96,7 @@ export class Reservation {
   give(amount: number): void {
     const given = Math.min(amount, this.#amount)
     this.#amount -= given
-    if (given > 0) this.#shares.give(this.#taker, given)
+    if (given > 0) this.#budget.give(this.#taker, given)
   }
 
   /** Gives everything back. */

@@ -114,7 +114,7 @@ const FREE: Charged = {
 
 const RULES: Readonly<Record<Rule, (of: Case) => Charged>> = {
   free: () => FREE,
-  // Implausible calls are reduced to plausible ones. They do not cast doubt on the tokens.
+  // Implausible calls are reduced to plausible ones. The tokens are believed all the same.
   reported: ({ x, terms, reported }) => ({
     ...withParts(priced((reported as CountedUsage).usage, x, terms, reported), imagesApart(x, terms, reported), terms),
     source: 'upstream',
@@ -164,12 +164,12 @@ function surprises(
   ]
 }
 
-/** Length of a text, in bytes, from which a report of no token, or of one, is doubted. */
-const DOUBTED_BYTES_MIN = 2000
+/** Length of a text, in bytes, from which a report of no token, or of one, is implausible. */
+const WORDY_BYTES_MIN = 2000
 
 /** Whether a report counts hardly any token of a long text. */
 function countsNothing(tokens: number, bytes: number): boolean {
-  return tokens <= 1 && bytes >= DOUBTED_BYTES_MIN
+  return tokens <= 1 && bytes >= WORDY_BYTES_MIN
 }
 
 /** Returns the rule for an exchange: one of four special cases, or a cell of the table. */
@@ -199,7 +199,7 @@ function reportedOf(x: Billable, outcome: Outcome, terms: Terms): Reported {
   if (!plausible(reported, x, terms)) return 'implausible'
   // A final report is the whole truth, even if the client did not wait for it and whatever happened to the reply.
   const ended = (x.complete || outcome.kind === 'relayed') && !x.tally.failure
-  return reported.complete && (x.tally.final || ended) ? 'complete' : 'partial'
+  return reported.complete && (x.tally.usageIsFinal || ended) ? 'complete' : 'partial'
 }
 
 /** Whether an account may have worked on the request: it answered with status 200, or has not answered yet. */

@@ -47,7 +47,7 @@ export interface Billable extends Pick<
 > {
   readonly body: Body
   readonly model: Model
-  readonly tally: ReportedSoFar & { readonly failure: Failure | undefined; readonly final: boolean }
+  readonly tally: ReportedSoFar & { readonly failure: Failure | undefined; readonly usageIsFinal: boolean }
 }
 
 /** A token rarely has more bytes, so more bytes per token exceed an output limit. */

@@ -157,7 +157,7 @@ export class Holder {
   }
 
   /**
-   * Ends a hold. If it is one on a key's account, the next request that waits for its place is called.
+   * Ends a hold. If it is one on a key's account, the next request that waits for its slot is called.
    * @returns what `Ledger.dispatch` returns
    */
   end(hold: Hold, end: End): Promise<void> {

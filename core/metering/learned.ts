@@ -77,7 +77,7 @@ interface ModelFacts {
   readonly overhead: Values
   readonly rate: Values
   /** When a report to a key was implausible last, in milliseconds since the epoch. */
-  readonly doubts: Map<string, number>
+  readonly reports: Map<string, number>
 }
 
 /** What was learned about each model. Models are named by upstream and by the name that is sent. */
@@ -123,19 +123,19 @@ export class Learned {
   }
 
   /** Records an implausible report to a key. @returns whether so many keys have got one now that it is alarming */
-  doubt(model: string, key: string, now: number): boolean {
-    const { doubts } = this.#of(model)
-    for (const [other, at] of doubts) if (now - at >= ALARM.withinMs) doubts.delete(other)
-    const isNew = !doubts.has(key)
-    if (isNew && doubts.size === ALARM.keys) return false
-    doubts.set(key, now)
-    return isNew && doubts.size === ALARM.keys
+  implausible(model: string, key: string, now: number): boolean {
+    const { reports } = this.#of(model)
+    for (const [other, at] of reports) if (now - at >= ALARM.withinMs) reports.delete(other)
+    const isNew = !reports.has(key)
+    if (isNew && reports.size === ALARM.keys) return false
+    reports.set(key, now)
+    return isNew && reports.size === ALARM.keys
   }
 
   #of(model: string): ModelFacts {
     let facts = this.#models.get(model)
     if (!facts) {
-      facts = { overhead: new Values(0.5), rate: new Values(0.95), doubts: new Map() }
+      facts = { overhead: new Values(0.5), rate: new Values(0.95), reports: new Map() }
       this.#models.set(model, facts)
     }
     return facts

@@ -1,17 +1,17 @@
 /**
- * Lines of requests that wait for a place: the requests of one key above its `concurrency`. The first that came is the
+ * Lines of requests that wait for a slot: the requests of one key above its `concurrency`. The first that came is the
  * first that is served, and newcomers wait behind it.
  */
 
-/** How often the first of a line looks for a place that another process may have freed, in milliseconds. */
+/** How often the first of a line looks for a slot that another process may have freed, in milliseconds. */
 const LOOK_MS = 250
 
-/** The answer to a request for a place. */
+/** The answer to a request for a slot. */
 interface Answer {
   readonly kind: string
 }
 
-/** The answer to a request that got no place. */
+/** The answer to a request that got no slot. */
 type Busy = Answer & { readonly kind: 'busy' }
 
 const BUSY: Busy = { kind: 'busy' }
@@ -28,14 +28,14 @@ export interface Patience {
 /** Why a waiting request is called: a request has ended, it is time to look, or it has waited long enough. */
 type Turn = 'end' | 'look' | 'over'
 
-/** Asks for a place when it is the request's turn. @param waitedMs for how long it has waited */
+/** Asks for a slot when it is the request's turn. @param waitedMs for how long it has waited */
 type Again<T> = (waitedMs: number) => Promise<T>
 
 /** A waiting request. */
 class Waiter {
   #resolve: ((turn: Turn) => void) | undefined
 
-  /** Whether it waits to be called. Otherwise it asks, and is about to get a place. */
+  /** Whether it waits to be called. Otherwise it asks, and is about to get a slot. */
   get isIdle(): boolean {
     return this.#resolve !== undefined
   }
@@ -58,7 +58,7 @@ class Line {
   readonly waiting: Waiter[] = []
   /** Requests that wait, or that ask without having waited. */
   count = 0
-  /** Requests that have ended, and whose places no other request has asked for since then. */
+  /** Requests that have ended, and whose slots no other request has asked for since then. */
   #ended = 0
   /** Runs while a request waits. */
   #looking: NodeJS.Timeout | undefined
@@ -70,7 +70,7 @@ class Line {
 
   /** Notes that a request has ended, and calls the first that waits. */
   ended(): void {
-    // No more places can be used than there are requests.
+    // No more slots can be used than there are requests.
     this.#ended = Math.min(this.#ended + 1, this.count)
     this.#callNext()
   }
@@ -84,7 +84,7 @@ class Line {
     }
   }
 
-  /** Asks for a place, and again if a request has ended after the question. */
+  /** Asks for a slot, and again if a request has ended after the question. */
   async ask<T extends Answer>(request: () => Promise<T>): Promise<T> {
     for (;;) {
       const answer = await request()
@@ -118,7 +118,7 @@ class Line {
         leavesPlace = true
         if (gone.aborted) return BUSY
         const answer = await this.ask(() => request(performance.now() - beganMs))
-        // After a look, there may be more places. A refused request leaves its place to the next one.
+        // After a look, there may be more slots. A refused request leaves its slot to the next one.
         leavesPlace = answer.kind === 'held' ? turn === 'look' : answer.kind !== 'busy'
         if (answer.kind !== 'busy') return answer
       }
@@ -150,7 +150,7 @@ export class Lines {
   }
 
   /**
-   * Asks for a place, at once if no other request waits for one. If the answer is `busy`, waits and asks again.
+   * Asks for a slot, at once if no other request waits for one. If the answer is `busy`, waits and asks again.
    * @param first asks without having waited
    * @param again asks when it is the request's turn
    * @returns the last answer: `busy` if the line is full, the time is over, or the client has left

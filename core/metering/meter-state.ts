@@ -17,7 +17,7 @@ export class MeterState {
   /** Requests whose reported usage was implausible. */
   quarantined = 0
   /** How often implausible reports of a model to several keys raised an alarm. */
-  doubtAlarms = 0
+  implausibleAlarms = 0
   /** Requests that used something without a price. */
   unpriced = 0
   /** Requests that were charged less than they cost the operator. */

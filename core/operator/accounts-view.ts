@@ -1,5 +1,5 @@
 /** The accounts of the upstreams as operators see them: health, quotas and counts. */
-import type { Account, Config, Quota, Upstream } from '../config/config.ts'
+import type { UpstreamAccount, Config, Quota, Upstream } from '../config/config.ts'
 import type { Ledger } from '../ledger/ledger.ts'
 import { isoTime } from '../account/views.ts'
 import { formatCredits } from '../money/credits.ts'
@@ -71,7 +71,7 @@ export async function accountsView({ config, ledger, pool, sharing, now }: Accou
 }
 
 /** Returns the accounts of a configuration with their upstreams. */
-export function accountsOf(config: Config): { upstream: Upstream; account: Account }[] {
+export function accountsOf(config: Config): { upstream: Upstream; account: UpstreamAccount }[] {
   return [...config.upstreams.values()].flatMap(upstream => upstream.accounts.map(account => ({ upstream, account })))
 }
 
@@ -97,7 +97,7 @@ function healthOf({ disabled, state }: Health, now: number): string {
 }
 
 /** Returns the name of the cheapest model that an account serves, as its provider knows it. */
-export function cheapestOf({ keyTypes }: Config, upstream: Upstream, { models }: Account): string | undefined {
+export function cheapestOf({ keyTypes }: Config, upstream: Upstream, { models }: UpstreamAccount): string | undefined {
   return [...keyTypes.values()]
     .flatMap(type => [...type.models.values()])
     .filter(({ upstreams, sends }) => upstreams.includes(upstream) && (models?.has(sends) ?? true))

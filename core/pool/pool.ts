@@ -1,5 +1,5 @@
 /** The accounts of all upstreams: in which order a request asks them, and what is known of their health. */
-import type { Account, Upstream } from '../config/config.ts'
+import type { UpstreamAccount, Upstream } from '../config/config.ts'
 import type { Log } from '../lib/log.ts'
 import { conversationDigest, scoreOf } from './affinity.ts'
 import { Health } from './health.ts'
@@ -7,7 +7,7 @@ import { Health } from './health.ts'
 /** An account with its upstream. */
 export interface PooledAccount {
   readonly upstream: Upstream
-  readonly account: Account
+  readonly account: UpstreamAccount
   /** The name of the model that is sent. */
   readonly model: string
   /** Whether it is asked although it fails, because no account is better. */
@@ -54,11 +54,11 @@ export class Pool {
   }
 
   /** The health of an account. */
-  health(account: Account): Health {
+  health(account: UpstreamAccount): Health {
     return this.#member(account).health
   }
 
-  #member({ name, key }: Account): Member {
+  #member({ name, key }: UpstreamAccount): Member {
     let member = this.#members.get(name)
     if (!member) this.#members.set(name, (member = { health: new Health(), key }))
     return member
@@ -128,7 +128,7 @@ export class Pool {
   }
 
   /** The health of an account that was asked. Undefined if its key has changed since: that tells nothing about it. */
-  #asked(account: Account): Health | undefined {
+  #asked(account: UpstreamAccount): Health | undefined {
     const { key, health } = this.#member(account)
     return key === account.key ? health : undefined
   }
@@ -147,7 +147,7 @@ export class Pool {
     if (this.#asked(asked.account)?.succeeded(this.#now(), asked, asked.model)) this.#servesAgain(asked.account)
   }
 
-  #servesAgain(account: Account): void {
+  #servesAgain(account: UpstreamAccount): void {
     this.#log.info({ account: account.name }, 'an account serves again')
     this.onChange(account.name)
   }
@@ -239,6 +239,6 @@ export class Pool {
 }
 
 /** A provider may repeat the credential that it refuses. */
-function withoutKey(said: string, { key }: Account): string {
+function withoutKey(said: string, { key }: UpstreamAccount): string {
   return said.replaceAll(key, '***')
 }

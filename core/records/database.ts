@@ -48,7 +48,7 @@ export interface Database extends Sql {
 }
 
 /** Returns the question marks for a number of rows with as many values each: `(?,?),(?,?)`. */
-export function places(rows: number, columns: number): string {
+export function placeholders(rows: number, columns: number): string {
   const row = `(${Array(columns).fill('?').join(',')})`
   return Array(rows).fill(row).join(',')
 }
@@ -69,7 +69,7 @@ export async function insertAll(
 ): Promise<void> {
   for (let at = 0; at < rows.length; at += ROWS_AT_ONCE) {
     const part = rows.slice(at, at + ROWS_AT_ONCE)
-    await sql.all(`${before} VALUES ${places(part.length, part[0]?.length ?? 0)} ${after}`, part.flat())
+    await sql.all(`${before} VALUES ${placeholders(part.length, part[0]?.length ?? 0)} ${after}`, part.flat())
   }
 }
 
@@ -78,7 +78,7 @@ export async function selectIn(sql: Sql, select: string, values: readonly SqlVal
   const rows: Row[] = []
   for (let at = 0; at < values.length; at += ROWS_AT_ONCE) {
     const part = values.slice(at, at + ROWS_AT_ONCE)
-    for (const row of await sql.all(`${select} IN ${places(1, part.length)}`, part)) rows.push(row)
+    for (const row of await sql.all(`${select} IN ${placeholders(1, part.length)}`, part)) rows.push(row)
   }
   return rows
 }

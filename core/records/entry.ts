@@ -152,7 +152,7 @@ export function dayOf(ms: number): number {
 }
 
 /** Whether an entry is the last word on its exchange. Only one that was reaped may still change. */
-export function isFinal(kind: EntryKind): boolean {
+export function isForGood(kind: EntryKind): boolean {
   return kind !== 'reaped'
 }
 
@@ -165,8 +165,8 @@ type Recorded = Pick<HistoryEntry, 'kind' | 'ordinal' | 'charge' | 'waived'>
  * @returns undefined if the entry counts nothing, since the last word is never replaced
  */
 export function counting(entry: EndedEntry, recorded: Recorded | undefined): EndedEntry | undefined {
-  if (recorded && isFinal(recorded.kind)) return undefined
-  if (recorded && !isFinal(entry.kind) && entry.ordinal <= recorded.ordinal) return undefined
+  if (recorded && isForGood(recorded.kind)) return undefined
+  if (recorded && !isForGood(entry.kind) && entry.ordinal <= recorded.ordinal) return undefined
   const lost = recorded ? recorded.waived : (entry.before ?? 0n)
   return lost === 0n ? entry : { ...entry, charge: entry.charge - lost, waived: entry.waived + lost }
 }
@@ -219,6 +219,6 @@ export function countedDay({ at, notes }: Pick<HistoryEntry, 'at' | 'notes'>): n
 }
 
 /** When an exchange ended the last time, in milliseconds since the epoch. */
-export function lastEnd({ at, againMs = 0 }: Pick<HistoryEntry, 'at' | 'againMs'>): number {
+export function latestEndMs({ at, againMs = 0 }: Pick<HistoryEntry, 'at' | 'againMs'>): number {
   return at + againMs
 }

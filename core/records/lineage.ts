@@ -2,7 +2,7 @@
  * The lineage of the records: each transaction adds a commit, which is a number and a random id. The store keeps the
  * latest one, and each process the latest that it has seen. A database that lacks a commit that somebody has seen fell back:
  * another server took its place without the last transactions, or it was restored from a backup. After that, it begins
- * another epoch.
+ * another branch.
  */
 import { type Database, RecordsError, type Sql } from './database.ts'
 import { setMeta } from './migrations.ts'
@@ -11,14 +11,14 @@ import { setMeta } from './migrations.ts'
 export interface Commit {
   readonly no: number
   readonly id: string
-  /** The epoch that it belongs to; empty for the first. */
-  readonly epoch: string
+  /** The branch that it belongs to; empty for the first. */
+  readonly branch: string
 }
 
 /** Commits that are kept. A process that has seen none of them has been idle for long. */
 const KEPT_MAX = 10_000
-/** Name of the id of the epoch in the database. */
-const EPOCH = 'epoch'
+/** Name of the id of the branch in the database. */
+const BRANCH = 'epoch'
 
 /** The database lacks transactions that were committed. */
 export class FellBack extends RecordsError {
@@ -55,9 +55,9 @@ export class Lineage {
       transaction: async use => {
         let committed: (() => Promise<void>) | undefined
         const result = await this.#database.transaction(async sql => {
-          const { last, epoch } = await this.#checked(sql)
+          const { last, branch } = await this.#checked(sql)
           const done = await use(sql)
-          const commit = await this.#add(sql, last + 1, epoch)
+          const commit = await this.#add(sql, last + 1, branch)
           committed = () => this.#committed(commit)
           return done
         })
@@ -75,7 +75,7 @@ export class Lineage {
   /** Notes what another process has committed: transactions are refused until the database has it. */
   expect(commit: Commit | undefined): void {
     if (!commit) return
-    if (this.#seen && this.#seen.epoch !== commit.epoch) this.#forget()
+    if (this.#seen && this.#seen.branch !== commit.branch) this.#forget()
     if (commit.no > (this.#seen?.no ?? 0)) this.#seen = commit
   }
 
@@ -85,17 +85,17 @@ export class Lineage {
   }
 
   /**
-   * Begins an epoch of a database that fell back. The numbers of its commits are above that of the lost one.
+   * Begins a branch of a database that fell back. The numbers of its commits are above that of the lost one.
    * @param lost the latest commit that somebody has seen
    * @param use further changes of the same transaction
    */
   async begin(lost: Commit, use: (sql: Sql) => Promise<void>): Promise<Commit> {
-    const epoch = this.#newId()
+    const branch = this.#newId()
     const commit = await this.#database.transaction(async sql => {
       const { last } = await commits(sql, 0)
       await use(sql)
-      await setMeta(sql, EPOCH, epoch)
-      return this.#add(sql, Math.max(last, lost.no) + 1, epoch)
+      await setMeta(sql, BRANCH, branch)
+      return this.#add(sql, Math.max(last, lost.no) + 1, branch)
     })
     this.#forget()
     await this.#committed(commit)
@@ -119,8 +119,8 @@ export class Lineage {
     return found
   }
 
-  async #add(sql: Sql, no: number, epoch: string): Promise<Commit> {
-    const commit = { no, id: this.#newId(), epoch }
+  async #add(sql: Sql, no: number, branch: string): Promise<Commit> {
+    const commit = { no, id: this.#newId(), branch }
     await sql.all('INSERT INTO commits (no, id) VALUES (?, ?)', [no, commit.id])
     if (no % (KEPT_MAX / 10) === 0) await sql.all('DELETE FROM commits WHERE no <= ?', [no - KEPT_MAX * 2])
     return commit
@@ -132,29 +132,29 @@ export class Lineage {
   }
 }
 
-/** What a database has: its epoch, the number of its last commit, and the id of another one. */
+/** What a database has: its branch, the number of its last commit, and the id of another one. */
 interface Found {
-  readonly epoch: string
+  readonly branch: string
   readonly last: number
   readonly id: string | undefined
 }
 
 async function commits(sql: Sql, no: number): Promise<Found> {
   const rows = await sql.all(
-    `SELECT no, id, (SELECT value FROM meta WHERE name = '${EPOCH}') AS epoch FROM commits
+    `SELECT no, id, (SELECT value FROM meta WHERE name = '${BRANCH}') AS branch FROM commits
      WHERE no = ? OR no = (SELECT MAX(no) FROM commits)`,
     [no],
   )
   const row = rows.find(each => Number(each['no']) === no)
   return {
-    epoch: String(rows[0]?.['epoch'] ?? ''),
+    branch: String(rows[0]?.['branch'] ?? ''),
     last: Math.max(0, ...rows.map(each => Number(each['no']))),
     id: row && String(row['id']),
   }
 }
 
-/** Whether a commit was found in its epoch, or is so old that it is no longer kept. */
-function isFound({ epoch, last, id }: Found, commit: Commit): boolean {
-  if (epoch !== commit.epoch) return false
+/** Whether a commit was found in its branch, or is so old that it is no longer kept. */
+function isFound({ branch, last, id }: Found, commit: Commit): boolean {
+  if (branch !== commit.branch) return false
   return id === undefined ? last >= commit.no + KEPT_MAX : id === commit.id
 }

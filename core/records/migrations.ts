@@ -190,7 +190,7 @@ export async function changeTold(
 }
 
 /** Name of the number that counts how often a store was restored from these records. */
-const GENERATION = 'generation'
+const EPOCH = 'generation'
 
 /** Name of the id of the store that is used with these records. */
 export const STORE = 'store'
@@ -203,29 +203,29 @@ export class NewerTables extends RecordsError {
 }
 
 /**
- * Returns the generation if this version may record exchanges.
+ * Returns the epoch if this version may record exchanges.
  * @throws NewerTables if the tables are those of a newer one
  */
-export async function generationToRecord(sql: Sql): Promise<number> {
-  const rows = await sql.all('SELECT name, value FROM meta WHERE name IN (?, ?)', [GENERATION, 'version'])
+export async function epochToRecord(sql: Sql): Promise<number> {
+  const rows = await sql.all('SELECT name, value FROM meta WHERE name IN (?, ?)', [EPOCH, 'version'])
   const numbers = new Map(rows.map(row => [row['name'], Number(row['value'])]))
   if ((numbers.get('version') ?? 0) > LATEST) throw new NewerTables()
-  return numbers.get(GENERATION) ?? 0
+  return numbers.get(EPOCH) ?? 0
 }
 
 /** Returns that number. */
-export async function generationOf(sql: Sql): Promise<number> {
-  return Number((await meta(sql, GENERATION)) ?? 0)
+export async function epochOf(sql: Sql): Promise<number> {
+  return Number((await meta(sql, EPOCH)) ?? 0)
 }
 
 /**
- * Begins a generation.
+ * Begins an epoch.
  * @param store the id of the store if it is used with these records from now on
- * @param after an earlier generation of that store
+ * @param after an earlier epoch of that store
  */
-export async function beginGeneration(sql: Sql, store?: string, after = 0): Promise<number> {
-  const next = Math.max(after, await generationOf(sql)) + 1
-  await setMeta(sql, GENERATION, String(next))
+export async function beginEpoch(sql: Sql, store?: string, after = 0): Promise<number> {
+  const next = Math.max(after, await epochOf(sql)) + 1
+  await setMeta(sql, EPOCH, String(next))
   if (store !== undefined) await setMeta(sql, STORE, store)
   return next
 }

@@ -7,8 +7,8 @@ import { bytesOfId, timeOfId } from '../lib/ids.ts'
 import { lru } from '../lib/lru.ts'
 import { Books, type Booking } from './bookings.ts'
 import { type Database, insertAll, type Row, selectIn, type Sql, type SqlValue } from './database.ts'
-import { counting, type EndedEntry, type HistoryEntry, lastEnd } from './entry.ts'
-import { generationToRecord } from './migrations.ts'
+import { counting, type EndedEntry, type HistoryEntry, latestEndMs } from './entry.ts'
+import { epochToRecord } from './migrations.ts'
 import { insertAccounts } from './key-records.ts'
 import { Months } from './months.ts'
 import type { Names, NewNames } from './names.ts'
@@ -38,7 +38,7 @@ interface Batch {
   readonly entries: readonly EndedEntry[]
   readonly positions: ReadonlyMap<number, Position>
   readonly requests: RequestBatch
-  readonly generation: number | undefined
+  readonly epoch: number | undefined
 }
 
 /** What a transaction has found and made: new names, new partitions, and the numbers of accounts. */
@@ -67,7 +67,7 @@ const UNKNOWN = {
 } as const
 
 /** Entries were read from a store before it lost something, and may not be in it any more. */
-export class StaleGeneration extends Error {}
+export class StaleEpoch extends Error {}
 
 /** Returns the rows of the recorded exchanges among some, with ENTRY_COLUMNS. */
 export function rowsWithIds(sql: Sql, ids: readonly string[]): Promise<Row[]> {
@@ -84,7 +84,7 @@ function replacedRow(account: number, entry: HistoryEntry, next: Booking | undef
     ordinal,
     bytesOfId(id),
     charge,
-    lastEnd(entry),
+    latestEndMs(entry),
     balance,
     booking?.number ?? null,
     booking?.at ?? null,
@@ -127,19 +127,19 @@ export class Recorder {
    * Records entries, how far each shard's stream is recorded, and the requests of this process that have ended, in one
    * transaction.
    * @param entries in the order of their streams
-   * @param generation in which they were read from the store; undefined if they are not from one
-   * @throws StaleGeneration if a later generation has begun; NewerTables if a newer version of Tollgate records
+   * @param epoch in which they were read from the store; undefined if they are not from one
+   * @throws StaleEpoch if a later epoch has begun; NewerTables if a newer version of Tollgate records
    */
   async record(
     entries: readonly EndedEntry[],
     positions: ReadonlyMap<number, Position>,
-    generation?: number,
+    epoch?: number,
   ): Promise<void> {
     await this.requests.record(requests =>
-      this.#record(entries, positions, requests, generation).catch((cause: unknown) => {
+      this.#record(entries, positions, requests, epoch).catch((cause: unknown) => {
         if (!(cause instanceof FailuresUnwritten)) throw cause
         // Charges must not wait for the causes of failures.
-        return this.#record(entries, positions, { ...requests, failures: [], alike: new Map() }, generation)
+        return this.#record(entries, positions, { ...requests, failures: [], alike: new Map() }, epoch)
       }),
     )
   }
@@ -148,9 +148,9 @@ export class Recorder {
     entries: readonly EndedEntry[],
     positions: ReadonlyMap<number, Position>,
     requests: RequestBatch,
-    generation: number | undefined,
+    epoch: number | undefined,
   ): Promise<void> {
-    const batch = { entries, positions, requests, generation }
+    const batch = { entries, positions, requests, epoch }
     let written: Written
     try {
       written = await this.#database
@@ -171,11 +171,11 @@ export class Recorder {
 
   /** Writes a batch in a transaction. @returns what may be remembered when the transaction is committed */
   async #write(sql: Sql, batch: Batch, watcher: Watcher | undefined): Promise<Written> {
-    const { entries, positions, requests, generation } = batch
+    const { entries, positions, requests, epoch } = batch
     const sums = [...requests.sums.values()]
-    const current = await generationToRecord(sql)
-    if (generation !== undefined && current !== generation)
-      throw new StaleGeneration('the store has been restored meanwhile; its streams are read again')
+    const current = await epochToRecord(sql)
+    if (epoch !== undefined && current !== epoch)
+      throw new StaleEpoch('the store has been restored meanwhile; its streams are read again')
     const names = await this.#names.ensure(sql, [
       '',
       ...entries.flatMap(({ notes }) => [...namesIn(notes), notes.status ?? '']),

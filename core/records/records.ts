@@ -12,7 +12,7 @@ import { dayOf } from './entry.ts'
 import { Failures } from './failures.ts'
 import { History } from './history.ts'
 import { KeyRecords } from './key-records.ts'
-import { beginGeneration, generationOf, generationToRecord, meta, migrate, NewerTables, STORE } from './migrations.ts'
+import { beginEpoch, epochOf, epochToRecord, meta, migrate, NewerTables, STORE } from './migrations.ts'
 import { Lineage } from './lineage.ts'
 import { Names } from './names.ts'
 import { openPostgres } from './postgres.ts'
@@ -108,13 +108,13 @@ export class Records {
   }
 
   /** Returns the number of times that a store was restored from these records. */
-  generation(): Promise<number> {
-    return generationOf(this.database)
+  epoch(): Promise<number> {
+    return epochOf(this.database)
   }
 
   /** Whether the tables are those of a newer version of Tollgate. */
   isNewer(): Promise<boolean> {
-    return generationToRecord(this.database).then(
+    return epochToRecord(this.database).then(
       () => false,
       (cause: unknown) => {
         if (cause instanceof NewerTables) return true
@@ -129,12 +129,12 @@ export class Records {
   }
 
   /**
-   * Begins a new generation. Call it before restoring a store from the records. Entries that an archiver read from the
+   * Begins a new epoch. Call it before restoring a store from the records. Entries that an archiver read from the
    * store before that are then refused, because the restored store does not contain them.
    * @param store the id of the store if it is used with these records from now on, instead of another one
    */
-  async nextGeneration(store?: string): Promise<number> {
-    return this.database.transaction(sql => beginGeneration(sql, store))
+  async nextEpoch(store?: string): Promise<number> {
+    return this.database.transaction(sql => beginEpoch(sql, store))
   }
 
   /** Returns the numbers of a price version. Undefined if it was never recorded. */

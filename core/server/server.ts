@@ -54,7 +54,7 @@ export interface ServerOptions {
  */
 const LOOKS = 16
 
-/** With fewer places, one key would occupy all of them. */
+/** With fewer slots, one key would occupy all of them. */
 const PLACES_MIN = 2
 
 /** The HTTP server of one address in one process. */
@@ -75,7 +75,7 @@ export class GatewayServer {
 
   constructor(options: ServerOptions) {
     this.#options = options
-    this.#resources = { now: options.now, memory: options.memory, places: new FairBudget(0), discardedBodies: 0 }
+    this.#resources = { now: options.now, memory: options.memory, slots: new FairBudget(0), discardedBodies: 0 }
     this.#anonymous = new PerMinute(options.now)
     this.#connections = new ClientConnections(() => options.current().config.limits, options.openFiles)
     const { limits } = options.current().config
@@ -175,7 +175,7 @@ export class GatewayServer {
     connection.arrived = () => req.complete
     res.on('close', () => this.#connections.replied(connection))
     const generation = this.#options.current()
-    this.#resources.places.total = Math.max(
+    this.#resources.slots.total = Math.max(
       PLACES_MIN,
       connectionsMax(generation.config.limits.connections, this.#options.openFiles),
     )

@@ -118,7 +118,7 @@ function meterLines({ meter }: BuiltInHost): string[] {
       'tollgate_quarantine_alarms_total',
       'counter',
       'Alarms: a model reported implausible usage to three keys within an hour.',
-      [['', meter.doubtAlarms]],
+      [['', meter.implausibleAlarms]],
     ),
     ...metric('tollgate_unpriced_total', 'counter', 'Requests that used something without a price.', [
       ['', meter.unpriced],

@@ -11,7 +11,7 @@ import type { Operation } from '../../core/ledger/script/names.ts'
 import { type Settlement, settlementOf } from '../../core/ledger/settlement.ts'
 import { Settler } from '../../core/ledger/settler.ts'
 import { timedId } from '../../core/lib/ids.ts'
-import { StaleGeneration } from '../../core/records/recorder.ts'
+import { StaleEpoch } from '../../core/records/recorder.ts'
 import type { Mutation as SimulationMutation } from '../ledger/simulation.ts'
 import type { Action, Fate, Fault, Request, Scope, State } from './state.ts'
 import type { World } from './world.ts'
@@ -44,7 +44,7 @@ export class Actions {
     this.#mutation = mutation
     const { ledger } = world
     const view = {
-      isDoubtful: () => this.#state.doubtful,
+      mayLackOutcomes: () => this.#state.doubtful,
       now: () => world.now + (this.#state.faults.includes('hours pass') ? 4 * HOUR_MS : 0),
       open: true,
     }
@@ -267,7 +267,7 @@ export class Actions {
       const entries = await this.#world.entries()
       const named =
         this.#mutation === 'records by place' ? entries.map(each => ({ ...each, id: timedId(each.at) })) : entries
-      await ledger.records.recorder.record(named, new Map(), await ledger.records.generation())
+      await ledger.records.recorder.record(named, new Map(), await ledger.records.epoch())
     })
     this.#state.untrimmed = waiting.slice()
   }
@@ -367,17 +367,17 @@ export class Actions {
 
   async #recover(): Promise<void> {
     const { scripts, ledger, now } = this.#world
-    const generation = await ledger.records.nextGeneration()
-    await recoverRecords(scripts, ledger.records, { at: now, newId: () => timedId(now), generation })
+    const epoch = await ledger.records.nextEpoch()
+    await recoverRecords(scripts, ledger.records, { at: now, newId: () => timedId(now), epoch })
   }
 
   /** Fills the store from the records. What was read from it before must not be recorded after that. */
   async #restoreStore(since: number | undefined): Promise<void> {
     const { ledger, account } = this.#world
     const { records, restorer } = ledger
-    const before = await records.generation()
+    const before = await records.epoch()
     const read = await this.#world.entries()
-    await records.nextGeneration()
+    await records.nextEpoch()
     const key = await records.keys.get(account)
     if (!key) throw new Error('the records lack the key')
     await restorer.restore(key, since)
@@ -396,7 +396,7 @@ export class Actions {
       () => undefined,
       (thrown: unknown) => thrown,
     )
-    if (!(cause instanceof StaleGeneration)) throw new Error('what was read before the loss was recorded after it')
+    if (!(cause instanceof StaleEpoch)) throw new Error('what was read before the loss was recorded after it')
   }
 
   /** Checks what is true in every state. @throws Error with the broken rule */

@@ -15,7 +15,7 @@ import { Scripts } from '../../core/ledger/script/scripts.ts'
 import type { Operation } from '../../core/ledger/script/names.ts'
 import { readStream, type StreamEntry } from '../../core/ledger/script/stream.ts'
 import { timedId } from '../../core/lib/ids.ts'
-import { isFinal, lastEnd } from '../../core/records/entry.ts'
+import { isForGood, latestEndMs } from '../../core/records/entry.ts'
 import type { Store } from '../../core/store/store.ts'
 import { openLedger } from '../ledger/open.ts'
 import { type Rows, SqliteRows } from '../records/sqlite-rows.ts'
@@ -248,7 +248,7 @@ export class World {
     const entries = await this.ledger.records.history.entries(this.account, { count: 100 })
     const exchanges = entries.map(entry => [
       this.ids.indexOf(entry.id),
-      ...[entry.ordinal, entry.charge, entry.kind, ageOf(entry.at), ageOf(lastEnd(entry))].map(String),
+      ...[entry.ordinal, entry.charge, entry.kind, ageOf(entry.at), ageOf(latestEndMs(entry))].map(String),
     ])
     const replaced = (rows.get('replaced') ?? []).map(({ ordinal, charge, ended }) => [
       ...[ordinal, charge].map(String),
@@ -258,7 +258,7 @@ export class World {
     const text = JSON.stringify([exchanges.map(String).sort(), replaced, totals])
     this.#now.records = this.#records.numberOf(text, () => ({
       settled: BigInt(totals[0]?.[1] ?? 0),
-      final: new Set(entries.filter(({ kind }) => isFinal(kind)).map(({ id }) => this.ids.indexOf(id))),
+      final: new Set(entries.filter(({ kind }) => isForGood(kind)).map(({ id }) => this.ids.indexOf(id))),
       rows,
     }))
     return this.#now.records

@@ -136,7 +136,7 @@ t.test(
     const before = await sums()
     await database.goBack()
 
-    const { generation } = ledger.continuity
+    const { epoch } = ledger.continuity
     // A process that has recorded nothing itself knows what the records must have.
     const refused = await other.gateway.ledger.accounts
       .grant(first, { id: 'g-late', amount: CREDIT, notes: { reason: 'paid' } })
@@ -148,9 +148,7 @@ t.test(
     await until(async () => {
       // Any transaction tells.
       await other.gateway.records.database.transaction(async () => {}).catch(() => {})
-      return [one, other].every(
-        g => g.gateway.ledger.continuity.open && g.gateway.ledger.continuity.generation > generation,
-      )
+      return [one, other].every(g => g.gateway.ledger.continuity.open && g.gateway.ledger.continuity.epoch > epoch)
     })
     t.same(await sums(), before)
     await settled(ledger, third, 31n, 'm7')

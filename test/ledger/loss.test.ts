@@ -120,12 +120,10 @@ t.test('in a restored store, running requests of all gateways have their holds a
       await redis.command('HSET', keys.shared('meta'), 'servers', 'another')
     },
   ]) {
-    const { generation } = one.gateway.ledger.continuity
+    const { epoch } = one.gateway.ledger.continuity
     await lose()
     await until(() =>
-      [one, other].every(
-        ({ gateway: { ledger } }) => ledger.continuity.generation > generation && ledger.continuity.open,
-      ),
+      [one, other].every(({ gateway: { ledger } }) => ledger.continuity.epoch > epoch && ledger.continuity.open),
     )
     t.match(await one.gateway.ledger.hold(request(account, 1n)), { kind: 'busy' })
     t.match(await one.gateway.ledger.hold(request(account, 200_000_000n, { concurrency: 9 })), { kind: 'insufficient' })
@@ -173,9 +171,9 @@ async function scene(t: Test): Promise<{ g: TestGateway; account: string; redis:
 t.test('what is lost is counted from the last moment at which the server was known', { skip }, async t => {
   const { g, redis, meta } = await scene(t)
   const { continuity, records } = g.gateway.ledger
-  const next = records.nextGeneration.bind(records)
+  const next = records.nextEpoch.bind(records)
   let failed = 0
-  records.nextGeneration = () => Promise.reject(new Error(`the database is away ${++failed}`))
+  records.nextEpoch = () => Promise.reject(new Error(`the database is away ${++failed}`))
   await redis.command('HSET', meta, 'servers', 'another')
   continuity.recheck()
   await until(() => failed > 0 && !continuity.open)
@@ -183,7 +181,7 @@ t.test('what is lost is counted from the last moment at which the server was kno
   // Several attempts, and a beat of the process that records.
   await until(() => failed > 6)
   t.equal(await redis.command('HGET', meta, 'beat'), beat)
-  records.nextGeneration = next
+  records.nextEpoch = next
   await until(() => continuity.open)
   await until(async () => (await redis.command('HGET', meta, 'beat')) !== beat)
 })
@@ -197,26 +195,22 @@ t.test('processes that start while the store is being restored wait for that', {
     { length: 3 },
     () => new Continuity({ scripts, records, restorer, store: g.gateway.store, environment: testEnvironment() }),
   )
-  const before = await records.generation()
+  const before = await records.epoch()
   await Promise.all(starting.map(continuity => continuity.start(false)))
-  t.ok(starting.every(({ open, generation }) => open && generation === before + 1))
+  t.ok(starting.every(({ open, epoch }) => open && epoch === before + 1))
   for (const continuity of starting) continuity.close()
 })
 
-t.test(
-  'a store of an older generation than its records is compared with them, and recorded again',
-  { skip },
-  async t => {
-    const { g, account } = await scene(t)
-    const { ledger } = g.gateway
-    // A process that was about to restore the store did not finish.
-    await ledger.records.nextGeneration()
-    settle(ledger, account)
-    await until(async () => (await ledger.records.history.totals(account)).settled === 10n)
-    t.equal(ledger.continuity.generation, await ledger.records.generation())
-    t.match(await audit(ledger, [account]), { entries: 1, drifts: { length: 0 } })
-  },
-)
+t.test('a store of an older epoch than its records is compared with them, and recorded again', { skip }, async t => {
+  const { g, account } = await scene(t)
+  const { ledger } = g.gateway
+  // A process that was about to restore the store did not finish.
+  await ledger.records.nextEpoch()
+  settle(ledger, account)
+  await until(async () => (await ledger.records.history.totals(account)).settled === 10n)
+  t.equal(ledger.continuity.epoch, await ledger.records.epoch())
+  t.match(await audit(ledger, [account]), { entries: 1, drifts: { length: 0 } })
+})
 
 t.test('an account that the surviving store lacks gets its recorded charges once', { skip }, async t => {
   const { g, account, redis, meta } = await scene(t)
@@ -228,8 +222,8 @@ t.test('an account that the surviving store lacks gets its recorded charges once
   for (const key of (await redis.command('KEYS', '*:o:*')) as string[]) await redis.command('DEL', key)
   await redis.command('DEL', own)
   await redis.command('HSET', meta, 'servers', 'another')
-  const { generation } = ledger.continuity
-  await until(() => ledger.continuity.generation > generation && ledger.continuity.open)
+  const { epoch } = ledger.continuity
+  await until(() => ledger.continuity.epoch > epoch && ledger.continuity.open)
   t.match(await ledger.reads.balance(account), { granted: 1_000_000_000n, settled: 30n })
   settle(ledger, account)
   await until(async () => (await ledger.reads.balance(account)).settled === 40n)
@@ -297,7 +291,7 @@ t.test('processes that start together make one store of an empty one', { skip },
 
 t.test('an idle gateway learns that its records are used with another store', { skip }, async t => {
   const { g } = await scene(t)
-  await g.gateway.records.nextGeneration('another store')
+  await g.gateway.records.nextEpoch('another store')
   await until(() => !g.gateway.ledger.continuity.open)
 })
 
@@ -327,9 +321,9 @@ t.test('an account at the largest balance is restored, and closes the store for 
     operation.name === 'put' && operation.account === other
       ? Promise.reject(unavailable(new RefusedOperation('no')))
       : run(operation)
-  const { generation } = ledger.continuity
+  const { epoch } = ledger.continuity
   await redis.command('HSET', meta, 'servers', 'another')
-  await until(() => ledger.continuity.generation > generation && ledger.continuity.open)
+  await until(() => ledger.continuity.epoch > epoch && ledger.continuity.open)
   ledger.scripts.run = run
   t.match(await ledger.reads.balance(account), { granted: most + 10n, settled: 10n })
   t.match(await audit(ledger, [account]), { drifts: { length: 0 } })
@@ -349,9 +343,9 @@ t.test('an exchange that ended again is restored, even if another one has its nu
   await record({ ...entry, kind: 'late', charge: 10n, ordinal: 2, at: Date.now() })
   settle(ledger, account)
   await until(async () => (await ledger.reads.balance(account)).settled === 14n)
-  const { generation } = ledger.continuity
+  const { epoch } = ledger.continuity
   await redis.command('HSET', meta, 'servers', 'another')
-  await until(() => ledger.continuity.generation > generation && ledger.continuity.open)
+  await until(() => ledger.continuity.epoch > epoch && ledger.continuity.open)
   t.equal((await ledger.reads.balance(account)).settled, 20n)
 })
 
@@ -395,9 +389,9 @@ t.test(
     t.comment('It is restored when it has lost something.')
     for (const key of (await redis.command('KEYS', '*:o:*')) as string[]) await redis.command('DEL', key)
     await redis.command('DEL', ledger.scripts.keys.of(account).account)
-    const { generation } = ledger.continuity
+    const { epoch } = ledger.continuity
     await redis.command('HDEL', meta, 'servers')
-    await until(() => ledger.continuity.generation > generation && ledger.continuity.open)
+    await until(() => ledger.continuity.epoch > epoch && ledger.continuity.open)
     t.match(await ledger.reads.balance(account), { granted: 1_000_000_000n, settled: 5010n })
     t.match(await audit(ledger, [account, id]), { entries: 501, drifts: { length: 0 } })
   },

@@ -190,10 +190,10 @@ t.test('a store on a torn file, restarted twice, has no hold that its account do
   await redis.kill()
   // The hold is in the file, and the end of its transaction is not.
   tear(redis, lease)
-  const { generation } = ledger.continuity
+  const { epoch } = ledger.continuity
   for (const restart of [1, 2]) {
     await redis.run()
-    const compared = String(generation + restart)
+    const compared = String(epoch + restart)
     await until(async () => (await ledger.continuity.meta.get('recounted').catch(() => []))[0] === compared)
     if (restart === 2) break
     // The first restart does not know of the hold, and the account goes on.

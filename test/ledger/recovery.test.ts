@@ -62,8 +62,8 @@ const record = ({ records }: Ledger, ...entries: EndedEntry[]): Promise<void> =>
   records.recorder.record(entries, new Map())
 
 async function recover({ scripts, records }: Ledger): Promise<void> {
-  const generation = await records.nextGeneration()
-  await recoverRecords(scripts, records, { at: NOW, newId: () => timedId(NOW), generation })
+  const epoch = await records.nextEpoch()
+  await recoverRecords(scripts, records, { at: NOW, newId: () => timedId(NOW), epoch })
 }
 
 t.test(

@@ -7,7 +7,7 @@
 import { isDeepStrictEqual } from 'node:util'
 import { GatewayError } from '../../core/errors.ts'
 import { auditAccount } from '../../core/ledger/audit.ts'
-import { type AttemptPart, Hold } from '../../core/ledger/hold.ts'
+import { type ResendPart, Hold } from '../../core/ledger/hold.ts'
 import type { Ledger } from '../../core/ledger/ledger.ts'
 import { holdOperation, reapOperation, renewOperation } from '../../core/ledger/operations.ts'
 import type { Scripts } from '../../core/ledger/script/scripts.ts'
@@ -111,7 +111,11 @@ export class Simulation {
     this.#mutation = mutation
     // Other processes may not have noticed yet that a store is being restored.
     const { continuity } = ledger
-    const view = { isDoubtful: (ms: number) => continuity.isDoubtful(ms), now: () => continuity.now(), open: true }
+    const view = {
+      mayLackOutcomes: (ms: number) => continuity.mayLackOutcomes(ms),
+      now: () => continuity.now(),
+      open: true,
+    }
     this.#gateways = scripts.map(own => {
       const faulty = { keys: own.keys, run: (operation: Operation) => this.#faulty(own, operation) }
       const settler = new Settler(faulty as Scripts, view, LIMITS, ledger.reads)
@@ -279,7 +283,7 @@ export class Simulation {
     gateway.live = gateway.live.filter(other => other !== live)
     const isVoid = this.#random.below(4) === 0
     const charge = isVoid ? 0n : live.floor + BigInt(this.#random.below(2500))
-    const part = isVoid ? '' : (this.#random.pick(['', '', 'lost', 'retry'] as const) as AttemptPart['part'] | '')
+    const part = isVoid ? '' : (this.#random.pick(['', '', 'lost', 'retry'] as const) as ResendPart['part'] | '')
     const attempt = part === '' ? undefined : { part, request: `request-${this.#random.below(5)}` }
     const end = { charge, kind: isVoid ? 'void' : 'settle', notes: NOTES, attempt } as const
     await this.#send(gateway, settlementOf(live.hold, end, Date.now()))
@@ -463,7 +467,7 @@ export class Simulation {
     const { scripts, continuity } = this.#ledger
     const { redis, keys } = scripts
     // An archiver has read the streams and is slow to record.
-    const { generation } = continuity
+    const { epoch } = continuity
     const read = await Promise.all([...this.#shards()].map(shard => readStream(scripts, shard, { count: 10_000 })))
     // What was on its way is lost with the connections.
     this.#late = []
@@ -497,7 +501,7 @@ export class Simulation {
       await continuity.start(false)
     }
     this.#model.restore()
-    const late = await this.#ledger.records.recorder.record(read.flat(), new Map(), generation).then(
+    const late = await this.#ledger.records.recorder.record(read.flat(), new Map(), epoch).then(
       () => true,
       () => false,
     )
@@ -522,10 +526,10 @@ export class Simulation {
       return 'fall back, not now'
     rows.putBack(this.#savedRows)
     const { continuity } = this.#ledger
-    const { generation } = continuity
-    continuity.doubt()
+    const { epoch } = continuity
+    continuity.suspectOutdated()
     await continuity.start(false)
-    if (continuity.generation === generation) throw new Error('no comparison has noticed that the records fell back')
+    if (continuity.epoch === epoch) throw new Error('no comparison has noticed that the records fell back')
     return 'the records fall back'
   }
 

@@ -10,7 +10,7 @@ export const SAID = 600
 
 class Tally extends UsageTally {
   failure: Billable['tally']['failure']
-  final = false
+  usageIsFinal = false
 }
 
 const entry = { ...modelOf('famA', 'acme/famA-medium-5').entry, maxOutput: 8000, context: 200_000 }
@@ -41,7 +41,7 @@ export function replied(
   const { failure, ...members } = more
   const tally = new Tally(format(MESSAGES))
   if (usage) tally.addUsage(usage)
-  tally.final = isFinal
+  tally.usageIsFinal = isFinal
   tally.failure = failure
   return {
     format: format(MESSAGES),

@@ -34,7 +34,7 @@ t.test('reasoning outside the limit is charged as reported, however often and to
       t.equal(cost, 10n * INPUT + BigInt(tokens) * OUTPUT, `${what}: ${nth}`)
       t.equal(notes.quarantined, undefined)
     }
-  t.equal(place.meter.doubtAlarms, 0)
+  t.equal(place.meter.implausibleAlarms, 0)
 })
 
 t.test('an alarm about reports that are not plausible changes no charge', async t => {
@@ -57,7 +57,7 @@ t.test('an alarm about reports that are not plausible changes no charge', async 
     const { cost, notes } = await ask(key)
     t.equal(cost, 10n * INPUT + BigInt(most) * OUTPUT, 'the plausible part')
     t.equal(notes.quarantined, true)
-    t.equal(place.meter.doubtAlarms, alarms, key)
+    t.equal(place.meter.implausibleAlarms, alarms, key)
   }
 })
 

@@ -198,7 +198,7 @@ export class Exchanges {
       meter: this.meter,
       now: () => NOW,
       newId: () => 'id',
-      attempts: { of: () => undefined },
+      clientRequests: { of: () => undefined },
       longJobs: { of: () => () => Promise.reject(new Error('no other thread')) },
     }
     const options = new Map(config.chain.map(entry => [entry.plugin, entry.options]))

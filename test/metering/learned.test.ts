@@ -70,7 +70,7 @@ t.test('the median of overheads and the 95th percentile of speeds count', t => {
 
 t.test('implausible reports to three keys within an hour are alarming, once', t => {
   const learned = new Learned()
-  const doubt = (key: string, afterMs: number): boolean => learned.doubt(MODEL, key, NOW + afterMs)
+  const doubt = (key: string, afterMs: number): boolean => learned.implausible(MODEL, key, NOW + afterMs)
   t.same([doubt('a', 0), doubt('a', 1), doubt('a', 2), doubt('b', 3)], [false, false, false, false])
   t.same([doubt('c', 4), doubt('c', 5), doubt('d', 6)], [true, false, false])
   const hour = 3_600_000

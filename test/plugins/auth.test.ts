@@ -7,7 +7,7 @@ const SECRET = 'sk-secret'
 
 function ask(headers: object, key: unknown, path = CHAT, fresh: unknown = key): Promise<Driven> {
   const keys = { find: () => key, refind: () => Promise.resolve(fresh) }
-  const host = hostWith({ keys, attempts: { mayJoin: () => false } })
+  const host = hostWith({ keys, clientRequests: { mayJoin: () => false } })
   return drive(auth, { exchange: at(path, { headers: headers as never }), host })
 }
 

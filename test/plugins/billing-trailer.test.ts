@@ -17,6 +17,6 @@ t.test('a stream has cost and balance in a comment before its last event, and be
   const x = { id: 'x', format: (await import('./facts.ts')).format(CHAT), ...(facts as object) }
   const rewriter = stage.rewrite?.(x as never, headOf({ stream: true }))
   t.equal(rewriter?.event(event(CHAT, { choices: [{ index: 0, delta: { content: 'a' } }] })), undefined)
-  const [done] = rewriter?.event({ type: '', data: '[DONE]', reading: { terminal: true } } as never) ?? []
+  const [done] = rewriter?.event({ type: '', data: '[DONE]', reading: { endsStream: true } } as never) ?? []
   t.match(done, { data: '[DONE]', comment: 'tollgate cost=0.00033 balance=9.9 request=x' })
 })

@@ -18,7 +18,7 @@ const host = hostWith({
   meter: {
     lines: new Lines(),
     quarantined: 4,
-    doubtAlarms: 5,
+    implausibleAlarms: 5,
     unpriced: 6,
     belowCost: 7,
     unread: new UnreadUsage(),

@@ -4,7 +4,7 @@ import { drive, type Driven } from 'tollgate/testing'
 import { at, bodyFrom, CHAT, hostWith, keyOf } from './facts.ts'
 
 function ask(headers: object, claims: object = {}): Promise<Driven> {
-  const attempts = {
+  const clientRequests = {
     begin: () => {},
     drop: () => {},
     named: () => undefined,
@@ -13,7 +13,7 @@ function ask(headers: object, claims: object = {}): Promise<Driven> {
   }
   const exchange = { ...at(CHAT, { headers: headers as never }), outlet: { keep: () => {} } }
   const facts = { key: keyOf('famC'), secret: 'sk-a', body: bodyFrom({ messages: [] }) }
-  return drive(retries, { exchange, facts, host: hostWith({ ledger: { claims }, keys: {}, attempts }) } as never)
+  return drive(retries, { exchange, facts, host: hostWith({ ledger: { claims }, keys: {}, clientRequests }) } as never)
 }
 
 t.test('a request without an idempotency key and without a retry count passes unchanged', async t => {

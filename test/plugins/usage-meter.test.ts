@@ -36,7 +36,7 @@ function meter(
     extras: NO_EXTRAS,
     tally: new Tally(format(CHAT)),
   }
-  const host = hostWith({ ledger, meter: new MeterState(), attempts: { of: () => undefined } })
+  const host = hostWith({ ledger, meter: new MeterState(), clientRequests: { of: () => undefined } })
   return drive(usageMeter, { exchange: at(CHAT), facts, host })
 }
 

@@ -1,6 +1,6 @@
 import { Writable } from 'node:stream'
 import t from 'tap'
-import type { Account, Upstream } from '../../core/config/config.ts'
+import type { UpstreamAccount, Upstream } from '../../core/config/config.ts'
 import { waitAsked } from '../../core/formats/rate-limits.ts'
 import { createLog, Scrubber } from '../../core/lib/log.ts'
 import { Health } from '../../core/pool/health.ts'
@@ -10,7 +10,7 @@ import { until } from '../gateway.ts'
 
 const HEALTH = { failures: 3, rate: 0.5, least: 10, windowMs: 60_000, cooldownMs: 1000, cooldownMaxMs: 8000 }
 
-function accountOf(name: string, more: Partial<Account> = {}): Account {
+function accountOf(name: string, more: Partial<UpstreamAccount> = {}): UpstreamAccount {
   return {
     name,
     key: `key-of-${name}`,
@@ -24,7 +24,7 @@ function accountOf(name: string, more: Partial<Account> = {}): Account {
   }
 }
 
-function upstreamOf(accounts: readonly Account[]): Upstream {
+function upstreamOf(accounts: readonly UpstreamAccount[]): Upstream {
   return { name: 'u', accounts, health: HEALTH } as unknown as Upstream
 }
 
@@ -72,7 +72,7 @@ t.test('a conversation stays with its account, and only those of an account that
     const count = [...places.values()].filter(place => place === name).length
     t.ok(count > 200 && count < 300, `${name} has ${count}`)
   }
-  const [a] = upstream.accounts as [Account]
+  const [a] = upstream.accounts as [UpstreamAccount]
   pool.refused({ upstream, account: a, model: 'm', lastResort: false }, 401, 'refused')
   for (const each of conversations) {
     const [now] = choose(each)
@@ -396,7 +396,7 @@ t.test(
 
 t.test('a credential that a provider repeats is not kept', t => {
   const { pool, upstream, logged } = poolOf(['a'])
-  const [account] = upstream.accounts as [Account]
+  const [account] = upstream.accounts as [UpstreamAccount]
   pool.refused({ upstream, account, model: 'm', lastResort: false }, 401, `the key ${account.key} is wrong`)
   t.notMatch(JSON.stringify(pool.health(account).state) + logged(), account.key)
   t.end()
@@ -460,7 +460,7 @@ t.test('an account whose trial begins and breaks off is out again at once, and f
 
 t.test('what another process has reset is reset here, with its failures in a row', t => {
   const { pool, upstream, clock, ask, choose } = poolOf(['a'])
-  const [a] = upstream.accounts as [Account]
+  const [a] = upstream.accounts as [UpstreamAccount]
   ask().fail(500)
   ask().fail(500)
   clock.now += 10
@@ -476,7 +476,7 @@ t.test('what another process has reset is reset here, with its failures in a row
 
 t.test('the last failure is shared even if the account stays in', t => {
   const { pool, upstream, ask } = poolOf(['a'])
-  const [a] = upstream.accounts as [Account]
+  const [a] = upstream.accounts as [UpstreamAccount]
   ask().fail(500)
   const other = new Health()
   other.adopt(pool.health(a).state)

@@ -4,7 +4,7 @@
  * After each step it checks the rules that operators and customers rely on. The same seed gives the same steps.
  */
 import { Writable } from 'node:stream'
-import type { Account, Upstream } from '../../core/config/config.ts'
+import type { UpstreamAccount, Upstream } from '../../core/config/config.ts'
 import { createLog, Scrubber } from '../../core/lib/log.ts'
 import { Pool, type PooledAccount } from '../../core/pool/pool.ts'
 import { Random } from '../ledger/simulation.ts'
@@ -115,13 +115,13 @@ export class PoolSimulation {
     })
   }
 
-  #accountOf(name: string): Account {
+  #accountOf(name: string): UpstreamAccount {
     const key = `key-${name}-${this.#keys++}`
     const rest = { header: 'authorization', url: undefined, proxy: undefined, weight: 1, models: undefined } as const
     return { name, key, quotas: [], ...rest }
   }
 
-  #upstreamOf(accounts: readonly Account[]): Upstream {
+  #upstreamOf(accounts: readonly UpstreamAccount[]): Upstream {
     const cooldownMaxMs = this.#mutation === 'is out no longer each time' ? COOLDOWN_MS : COOLDOWN_MAX_MS
     const times = { windowMs: 60_000, cooldownMs: COOLDOWN_MS, cooldownMaxMs }
     return {
@@ -161,7 +161,7 @@ export class PoolSimulation {
   }
 
   /** Whether a gateway may send a request to an account, as far as it can know. */
-  #isReady({ known }: Gateway, { name }: Account, model: string): boolean {
+  #isReady({ known }: Gateway, { name }: UpstreamAccount, model: string): boolean {
     const own = known.get(name) as Knowledge
     if (this.#disabled.has(name) || this.#mustWait(own, model) || this.#now < own.coolUntil) return false
     return !isOut(own) || own.back !== undefined || own.trial === undefined

@@ -407,7 +407,7 @@ t.test('plausible usage is charged, implausible usage is capped, and an entry ca
   await g.call(CHAT, { key, body: { ...FAMC, max_tokens: 100 } })
   const [entry] = await g.settled(key)
   t.match(entry, { quarantined: true, cost_nano: String(bytes * INPUT + 5n * OUTPUT) }, 'a token has at least a byte')
-  t.equal(g.gateway.meter.doubtAlarms, 0, 'one key raises no alarm')
+  t.equal(g.gateway.meter.implausibleAlarms, 0, 'one key raises no alarm')
 
   const account = await g.id(key)
   const given = await g.gateway.ledger.reads.entry(entry?.id, account)

@@ -1,7 +1,7 @@
 import type { ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
 import t, { type Test } from 'tap'
-import type { Account, Upstream } from '../../core/config/config.ts'
+import type { UpstreamAccount, Upstream } from '../../core/config/config.ts'
 import { startGateway, type TestGateway, until } from '../gateway.ts'
 import type { Edit } from '../gateway-file.ts'
 import { RawClient } from '../raw.ts'
@@ -28,8 +28,8 @@ async function scene(t: Test, edit: Edit = file => file): Promise<Scene> {
 }
 
 /** The account of the first upstream. */
-function mainOf(g: TestGateway): Account {
-  return (g.gateway.config.upstreams.get('famC') as Upstream).accounts[0] as Account
+function mainOf(g: TestGateway): UpstreamAccount {
+  return (g.gateway.config.upstreams.get('famC') as Upstream).accounts[0] as UpstreamAccount
 }
 
 /** The name that is sent for the model of BODY. */
@@ -224,7 +224,7 @@ t.test('a translated reply that makes no sense is a failure of its account', asy
   const main = mainOf(g)
   t.equal(g.gateway.pool.health(main).counts.failures, 1)
   matchAll(t, await g.settled(key), [{ type: 'void', cost_nano: '0' }])
-  const [quota] = main.quotas as [Account['quotas'][number]]
+  const [quota] = main.quotas as [UpstreamAccount['quotas'][number]]
   await until(async () => (await g.gateway.ledger.reads.quotaUsed(main.name, quota, Date.now())).used === 105_000n)
 })
 
@@ -274,7 +274,7 @@ t.test('an absurd report of a failed attempt does not empty the quota of its acc
   const key = await g.key('famC')
   const failure = { error: { message: 'boom', type: 'server_error' } }
   const main = mainOf(g)
-  const [quota] = main.quotas as [Account['quotas'][number]]
+  const [quota] = main.quotas as [UpstreamAccount['quotas'][number]]
   for (const prompt_tokens of [9_000_000_000, 1000]) {
     first.script = (_received, res) => json(res, { ...failure, usage: { prompt_tokens, completion_tokens: 0 } })
     t.equal((await g.call(CHAT, { key, body: BODY })).status, 200)
@@ -291,7 +291,7 @@ t.test('what a failed attempt reports is judged by the time that this attempt to
   )
   const key = await g.key('famC')
   const main = mainOf(g)
-  const [quota] = main.quotas as [Account['quotas'][number]]
+  const [quota] = main.quotas as [UpstreamAccount['quotas'][number]]
   const failure = { error: { message: 'boom', type: 'server_error' } }
   first.script = (_received, res) => json(res, { ...failure, usage: { prompt_tokens: 10, completion_tokens: 4150 } })
   const used = async (): Promise<bigint> => (await g.gateway.ledger.reads.quotaUsed(main.name, quota, Date.now())).used
@@ -389,7 +389,7 @@ t.test('an account that is passed over keeps no hold, and is asked again if no o
   for (const each of [first, spare]) each.script = (_received, res) => json(res, {}, 500)
   t.equal((await g.call(CHAT, { key, body: BODY })).status, 502)
   const { accounts } = g.gateway.config.upstreams.get('spare') as Upstream
-  const [account] = accounts as [Account]
+  const [account] = accounts as [UpstreamAccount]
   const health = g.gateway.pool.health(account)
   await until(() => health.ready(Date.now()))
   const waiting: (() => void)[] = []
@@ -399,7 +399,7 @@ t.test('an account that is passed over keeps no hold, and is asked again if no o
   for (const answer of waiting) answer()
   for (const { status } of await Promise.all(calls)) t.equal(status, 200)
   await g.settled(key)
-  const [quota] = account.quotas as [Account['quotas'][number]]
+  const [quota] = account.quotas as [UpstreamAccount['quotas'][number]]
   await until(
     async () => (await g.gateway.ledger.reads.quotaUsed(account.name, quota, Date.now())).used === 10n * 105_000n,
   )

@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import type { ServerResponse } from 'node:http'
 import { setTimeout as sleep } from 'node:timers/promises'
 import t, { type Test } from 'tap'
-import type { Account, Quota, Upstream } from '../../core/config/config.ts'
+import type { UpstreamAccount, Quota, Upstream } from '../../core/config/config.ts'
 import { findServer } from '../../core/store/managed.ts'
 import { beside, recordsEnv, startGateway, type TestGateway, until, upstreamEnv } from '../gateway.ts'
 import { type Edit, GatewayFile } from '../gateway-file.ts'
@@ -407,7 +407,7 @@ t.test(
     const shared = beside(one, pooled)
     const two = await startGateway(t, { edit: shared, env })
     const famC = one.gateway.config.upstreams.get('famC') as Upstream
-    const [account] = famC.accounts as [Account]
+    const [account] = famC.accounts as [UpstreamAccount]
     const isOut = ({ gateway }: TestGateway): boolean => gateway.pool.health(account).state.refused !== undefined
     const key = await one.key('famC')
     t.equal((await one.call(CHAT, { key, body: BODY })).status, 200)

@@ -1,6 +1,6 @@
 import type { ServerResponse } from 'node:http'
 import t, { type Test } from 'tap'
-import type { Account, Upstream } from '../../core/config/config.ts'
+import type { UpstreamAccount, Upstream } from '../../core/config/config.ts'
 import { startGateway, type TestGateway } from '../gateway.ts'
 import type { Edit } from '../gateway-file.ts'
 import { BODY, CHAT, REPLY, withSpare } from '../pooled.ts'
@@ -80,8 +80,8 @@ async function scene(t: Test, edit: Edit = file => file): Promise<Scene> {
   return { g, first, second, clock }
 }
 
-const accountOf = ({ gateway }: TestGateway): Account =>
-  (gateway.config.upstreams.get('famC') as Upstream).accounts[0] as Account
+const accountOf = ({ gateway }: TestGateway): UpstreamAccount =>
+  (gateway.config.upstreams.get('famC') as Upstream).accounts[0] as UpstreamAccount
 
 t.test(
   'the customer of an account that refuses or limits is served by the next one, and reads nothing of it',

@@ -339,7 +339,7 @@ t.test('the order in which the two settle does not matter', async t => {
   const notes = { endpoint: CHAT, model: 'm', stream: false }
   const ids = new Map(['a', 'b', 'c', 'd'].map(name => [name, timedId(Date.now())]))
   const settle = (name: string, charge: bigint, part: 'lost' | 'retry', request: string): void =>
-    ledger.settle({ account, id: ids.get(name) ?? '' }, { charge, kind: 'settle', notes, attempt: { request, part } })
+    ledger.settle({ account, id: ids.get(name) ?? '' }, { charge, kind: 'settle', notes, resend: { request, part } })
   settle('a', 100n, 'lost', 'x')
   settle('b', 60n, 'retry', 'x')
   settle('c', 60n, 'retry', 'y')

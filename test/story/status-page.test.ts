@@ -46,14 +46,12 @@ t.test('a model whose provider fails is down, and others stay up', async t => {
     0,
     'a client’s error says nothing',
   )
-  g.gateway.pool.members
-    .get('famC/1')
-    ?.health.failed({ failures: 1, coolMs: 60_000 } as never, {
-      now: Date.now(),
-      request: {},
-      reason: 'x',
-      waitMs: 60_000,
-    })
+  g.gateway.pool.members.get('famC/1')?.health.failed({ failures: 1, coolMs: 60_000 } as never, {
+    now: Date.now(),
+    request: {},
+    reason: 'x',
+    waitMs: 60_000,
+  })
   await until(async () => (await state())['acme/famC-5.5'] === 'down')
   t.match(await state(), { 'acme/famA-medium-5': 'up' })
 })

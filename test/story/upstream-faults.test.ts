@@ -1,6 +1,6 @@
 import { connect, type Socket } from 'node:net'
 import { gzipSync, brotliCompressSync } from 'node:zlib'
-import type { Account } from '../../core/config/config.ts'
+import type { UpstreamAccount } from '../../core/config/config.ts'
 import t from 'tap'
 import { startGateway, until } from '../gateway.ts'
 import { json, rawUpstream, ScriptedUpstream, sse } from '../upstream.ts'
@@ -203,7 +203,7 @@ t.test("an upstream's words about the request pass; its words about the account 
   t.notMatch(messages.text, 'req_theirs')
   t.equal((await chat(413, { message: 'too big' })).status, 413)
   const [account] = g.gateway.config.upstreams.get('famC')?.accounts ?? []
-  const health = g.gateway.pool.health(account as Account)
+  const health = g.gateway.pool.health(account as UpstreamAccount)
   for (const status of [401, 402, 403, 404, 500]) {
     const answer = await chat(status, {
       message: `organization org-1 with ${secret}`,

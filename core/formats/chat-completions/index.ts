@@ -54,21 +54,21 @@ function read(json: unknown): Reading {
   const usage = usageOf(chunk)
   const serviceTier = conditionNamed(chunk['service_tier'])
   if (chunk['error'] !== undefined && chunk['error'] !== null) {
-    return { failure: failureFrom(chunk['error']), last: true, ...(usage && { usage, final: true }) }
+    return { failure: failureFrom(chunk['error']), completes: true, ...(usage && { usage, usageIsFinal: true }) }
   }
   if (list(chunk['choices']).length === 0 && !usage) {
     const failure = foreignFailure(chunk)
-    if (failure) return { failure, last: true }
+    if (failure) return { failure, completes: true }
   }
   const choices = Array.isArray(chunk['choices']) ? chunk['choices'] : []
   const closes = choices
     .map(object)
     .flatMap(choice => (!text(choice?.['finish_reason']) ? [] : [indexOf(choice?.['index'])]))
-  const final = usage !== undefined && Array.isArray(chunk['choices']) && choices.length === 0
+  const usageIsFinal = usage !== undefined && Array.isArray(chunk['choices']) && choices.length === 0
   return {
     ...(usage && { usage }),
     ...(serviceTier !== undefined && { serviceTier }),
-    ...(final && { final }),
+    ...(usageIsFinal && { usageIsFinal }),
     ...(closes.length > 0 && { closes }),
   }
 }

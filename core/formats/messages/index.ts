@@ -28,14 +28,14 @@ function read(json: unknown): Reading {
     case 'message_delta': {
       // Some providers leave out `message_stop`, so the stop reason ends the reply.
       const isLast = text(object(event['delta'])?.['stop_reason']) !== undefined
-      return withUsage(event['usage'], { final: isLast, ...(isLast && { last: true }) })
+      return withUsage(event['usage'], { usageIsFinal: isLast, ...(isLast && { completes: true }) })
     }
     case 'message': {
       const blocks = list(event['content']).map(object)
       const calls = blocks.flatMap((block, index) => callOfBlock(block, index) ?? [])
       const rounds = blocks.flatMap((block, index) => roundOfBlock(block, index) ?? [])
       const found = { ...(calls.length > 0 && { calls }), ...(rounds.length > 0 && { rounds }) }
-      return withUsage(event['usage'], { last: true, final: true, ...found })
+      return withUsage(event['usage'], { completes: true, usageIsFinal: true, ...found })
     }
     case 'content_block_start': {
       const block = object(event['content_block'])
@@ -53,9 +53,9 @@ function read(json: unknown): Reading {
     case 'content_block_stop':
       return { closes: [indexOf(event['index'])] }
     case 'message_stop':
-      return { last: true, terminal: true }
+      return { completes: true, endsStream: true }
     case 'error':
-      return { failure: failureFrom(event['error']), last: true }
+      return { failure: failureFrom(event['error']), completes: true }
     default:
       return event ? foreign(event) : {}
   }
@@ -65,7 +65,7 @@ function read(json: unknown): Reading {
 function foreign(event: Json): Reading {
   if (text(event['type']) !== undefined && event['object'] !== 'error') return {}
   const failure = foreignFailure(event)
-  return failure ? { failure, last: true } : {}
+  return failure ? { failure, completes: true } : {}
 }
 
 function withUsage(raw: unknown, more: Reading): Reading {

@@ -112,7 +112,9 @@ function encodeItem(item: Item): Json[] {
 
 function encodeSaid(parts: readonly Part[]): Json[] {
   return parts.map(part =>
-    part.kind === 'refusal' ? { type: 'refusal', refusal: part.text } : { type: 'output_text', text: joinedText([part]) },
+    part.kind === 'refusal'
+      ? { type: 'refusal', refusal: part.text }
+      : { type: 'output_text', text: joinedText([part]) },
   )
 }
 

@@ -31,9 +31,9 @@ function readResponse(response: Readonly<Record<string, unknown>>): Reading {
   const calls = items.flatMap((item, index) => callOfItem(item, text(item?.['id']) || index) ?? [])
   const rounds = items.flatMap((item, index) => roundOfItem(item, text(item?.['id']) || index) ?? [])
   return {
-    last: true,
-    terminal: true,
-    final: true,
+    completes: true,
+    endsStream: true,
+    usageIsFinal: true,
     ...(serviceTier !== undefined && { serviceTier }),
     ...(calls.length > 0 && { calls }),
     ...(rounds.length > 0 && { rounds }),
@@ -48,9 +48,9 @@ function read(json: unknown): Reading {
   const type = text(event['type'])
   const isForeign = event['object'] === 'error' || (type === undefined && event['object'] === undefined && !Array.isArray(event['output'])) // prettier-ignore
   const foreign = isForeign ? foreignFailure(event) : undefined
-  if (foreign) return { failure: foreign, last: true, terminal: true }
+  if (foreign) return { failure: foreign, completes: true, endsStream: true }
   if (type === undefined || event['object'] === 'response') return readResponse(event)
-  if (type === 'error') return { failure: failureFrom(event['error'] ?? event), last: true }
+  if (type === 'error') return { failure: failureFrom(event['error'] ?? event), completes: true }
   if (type === 'response.output_item.added' || type === 'response.output_item.done') {
     const item = object(event['item'])
     const done = type === 'response.output_item.done'

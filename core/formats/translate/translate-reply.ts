@@ -82,7 +82,7 @@ export class ReplyTranslation {
     const decoder = upstream.codec.decoder()
     const reply = replyOf(events.flatMap(event => decoder.read(event)))
     const ended = events.some(
-      ({ reading }) => reading.last === true || upstream.isComplete(reading.closes?.length ?? 0, 1),
+      ({ reading }) => reading.completes === true || upstream.isComplete(reading.closes?.length ?? 0, 1),
     )
     if (!reply || !ended) throw noReply('a stream without its end')
     return this.#asEvent(this.#named(reply), events)
@@ -155,7 +155,7 @@ export class StreamTranslation {
    */
   event(event: ReplyEvent): readonly ReplyEvent[] {
     const { failure } = event.reading
-    if (failure) return this.#fail(new GatewayError('upstream_failed'), { failure, last: true })
+    if (failure) return this.#fail(new GatewayError('upstream_failed'), { failure, completes: true })
     try {
       return this.take(event, this.#decoder.read(event))
     } catch (thrown) {
@@ -188,7 +188,7 @@ export class StreamTranslation {
 
   /** Ends the stream with an error. */
   fail(error: GatewayError): readonly ReplyEvent[] {
-    return this.#fail(error, { last: true })
+    return this.#fail(error, { completes: true })
   }
 
   #write(event: Exclude<NeutralEvent, { kind: 'end' }>): readonly ReplyEvent[] {
@@ -211,7 +211,7 @@ export class StreamTranslation {
     this.#over = true
     const events = this.#encoder.end(this.#between.client.encodeUsage(usage))
     // An error of the gateway is not one of the provider, whose words would be replaced.
-    return this.#sent(events, this.#encoder.failed ? { last: true } : undefined)
+    return this.#sent(events, this.#encoder.failed ? { completes: true } : undefined)
   }
 
   #fail(error: GatewayError, reading: Reading): readonly ReplyEvent[] {

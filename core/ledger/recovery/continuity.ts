@@ -28,7 +28,7 @@ const RETRY_MS = 250
 /** Milliseconds for which a request waits for a check that runs. */
 const WAIT_MS = 2000
 /** Looks at the shared state after which the records are asked whether this is still their store. */
-const DOUBT_EVERY = 10
+const SUSPECT_EVERY = 10
 /** Time after a store was restored in which other processes restore their holds, in milliseconds. */
 const OTHERS_MS = 1500
 /** What a check reads of what the processes share. */
@@ -62,15 +62,15 @@ export class Continuity {
   #retry: NodeJS.Timeout | undefined
   #interruptions = 0
   #lostAt = 0
-  #generation = 0
+  #epoch = 0
   /** The id of the store, which the records have too. Undefined if it has none. */
   #id: string | undefined
   readonly #newId: () => string
   #looks = 0
-  /** Whether the records may know of a later generation than the store, and whether they certainly do. */
-  #doubted = true
+  /** Whether the records may know of a later epoch than the store, and whether they certainly do. */
+  #mayBeOutdated = true
   #outdated = false
-  /** The generation in which this process has repeated what it knows. */
+  /** The epoch in which this process has repeated what it knows. */
   #repeated = 0
   #offsetMs = 0
   readonly #reports = new OnceInAWhile()
@@ -90,7 +90,7 @@ export class Continuity {
     const duty = new Duty(scripts, scripts.keys.shared('restoring'), newId(), RESTORING_MS)
     this.#recovery = new Recovery({ scripts, records, restorer, duty, isReplicated: store.replicated, log })
     this.#fallback = new Fallback({ scripts, records, meta: this.meta, recovery: this.#recovery, log, newId })
-    records.lineage.onFellBack = () => this.doubt()
+    records.lineage.onFellBack = () => this.suspectOutdated()
   }
 
   /** Whether the store is known to have everything that it acknowledged. */
@@ -106,8 +106,8 @@ export class Continuity {
   }
 
   /** The number of times that the store was restored from the records. */
-  get generation(): number {
-    return this.#generation
+  get epoch(): number {
+    return this.#epoch
   }
 
   /** The time by the store's clock, in milliseconds since the epoch. */
@@ -122,7 +122,7 @@ export class Continuity {
   }
 
   /** Whether outcomes since a time may be missing, because the store lost some, in milliseconds since the epoch. */
-  isDoubtful(ms: number): boolean {
+  mayLackOutcomes(ms: number): boolean {
     return ms <= this.#lostAt
   }
 
@@ -138,13 +138,13 @@ export class Continuity {
     }
     this.#open = true
     if (this.watching) return
-    this.#repeated = this.#generation
+    this.#repeated = this.#epoch
     this.watching = true
     const { redis } = this.#store
     const interrupted = (): void => {
       this.#interruptions++
       this.#open = false
-      this.#doubted = true
+      this.#mayBeOutdated = true
     }
     for (const event of ['close', 'end', '-node']) redis.on(event as 'close', interrupted)
     for (const event of ['ready', '+node', '-node']) redis.on(event as 'ready', () => this.recheck())
@@ -172,12 +172,12 @@ export class Continuity {
       const interruptions = this.#interruptions
       try {
         await this.#check(false)
-        const isRestored = this.#generation !== this.#repeated
+        const isRestored = this.#epoch !== this.#repeated
         if (isRestored) await this.beforeReopening()
         // Another check follows when the connection is back.
         if (this.#interruptions !== interruptions) return
         this.#open = true
-        this.#repeated = this.#generation
+        this.#repeated = this.#epoch
         if (isRestored) this.onReopened()
       } catch (cause) {
         this.#open = false
@@ -189,9 +189,9 @@ export class Continuity {
     })
   }
 
-  /** Checks the store again because the records refuse what was read from it: they know of a later generation. */
-  doubt(): void {
-    this.#doubted = true
+  /** Checks the store again because the records refuse what was read from it: they know of a later epoch. */
+  suspectOutdated(): void {
+    this.#mayBeOutdated = true
     this.recheck()
   }
 
@@ -208,12 +208,12 @@ export class Continuity {
   /** Reads what the processes share, and compares the servers with the known ones. */
   async state(): Promise<SharedState> {
     const names = ['records', 'store', 'generation', 'recordedUntil', 'backlog', 'oldest', 'fallen', 'commit']
-    const [owner, id, generation, until, backlog, oldest, fallen, commit] = await this.meta.get(...names)
+    const [owner, id, epoch, until, backlog, oldest, fallen, commit] = await this.meta.get(...names)
     this.#records.lineage.expect(commitFrom(commit))
     // Another store may be used with the records, although nothing is recorded that would tell.
-    if ((id ?? undefined) !== this.#id || fallen || ++this.#looks % DOUBT_EVERY === 0) this.#doubted = true
+    if ((id ?? undefined) !== this.#id || fallen || ++this.#looks % SUSPECT_EVERY === 0) this.#mayBeOutdated = true
     // Somebody has emptied the store or restored it, or its database fell back.
-    const changed = owner === null || fallen || Number(generation) !== this.#generation
+    const changed = owner === null || fallen || Number(epoch) !== this.#epoch
     if (changed) this.#open = false
     // A proxy may keep the connection while the server behind it is another one.
     this.recheck()
@@ -226,7 +226,7 @@ export class Continuity {
     this.#offsetMs = seconds * 1000 + Math.floor(micros / 1000) - this.#now()
     const askedAt = this.now()
     const { identities, complete } = await serversOf(this.#store.redis)
-    const [owner, id, shards, layout, known, lostAt, generation, beat, commit, fallen] = await this.meta.get(...FIELDS)
+    const [owner, id, shards, layout, known, lostAt, epoch, beat, commit, fallen] = await this.meta.get(...FIELDS)
     if (owner === null || owner === undefined) {
       await orUnavailable(this.#records.lineage.follow())
       const lost = await orUnavailable(this.#records.keys.any())
@@ -238,38 +238,42 @@ export class Continuity {
       throw new Error(otherLayout(`layout ${layout} with ${shards} shards`, `layout ${LAYOUT} with ${SHARDS}`))
     if (owner !== this.#records.id) throw new Error(otherRecords(this.#records.description))
     // Another process may have learnt that the records are used with another store.
-    this.#doubted ||= (id ?? undefined) !== this.#id
+    this.#mayBeOutdated ||= (id ?? undefined) !== this.#id
     this.#id = id ?? undefined
     this.#lostAt = Number(lostAt ?? 0)
-    if (Number(generation) < this.#generation) this.#outdated = true
-    this.#generation = Number(generation)
+    if (Number(epoch) < this.#epoch) this.#outdated = true
+    this.#epoch = Number(epoch)
     const seen = (known ?? '').split(' ')
     const changed = identities.some(server => !seen.includes(server))
-    this.#doubted ||= changed
+    this.#mayBeOutdated ||= changed
     const noted = commitFrom(commit)
-    const lacks = fallen || (this.#doubted && (await this.#fallback.hasHappened(noted).catch(() => false)))
+    const lacks = fallen || (this.#mayBeOutdated && (await this.#fallback.hasHappened(noted).catch(() => false)))
     if (lacks && noted) {
       this.#open = false
-      const state = { id: this.#id, commit: noted, generation: this.#generation, nowMs: askedAt }
-      this.#generation = await this.#fallback.recover(state)
+      const state = { id: this.#id, commit: noted, epoch: this.#epoch, nowMs: askedAt }
+      this.#epoch = await this.#fallback.recover(state)
     }
     if ((await this.#isOutdated(changed)) || changed) {
       await this.#restoreLost([...new Set([...seen, ...identities])], Number(beat ?? 0))
-    } else if (complete && !this.#doubted && (await orUnavailable(redis.exists(keys.shared('restoring')))) === 0) {
+    } else if (
+      complete &&
+      !this.#mayBeOutdated &&
+      (await orUnavailable(redis.exists(keys.shared('restoring')))) === 0
+    ) {
       // Whatever is lost from now on was written since. A process that restores the store may know of an earlier loss.
       await this.meta.set({ beat: String(askedAt) })
     }
   }
 
-  /** Whether the records know of a later generation than the store: it was being restored, and is another one again. */
+  /** Whether the records know of a later epoch than the store: it was being restored, and is another one again. */
   async #isOutdated(changed: boolean): Promise<boolean> {
-    if (!this.#doubted && !this.#outdated) return false
+    if (!this.#mayBeOutdated && !this.#outdated) return false
     let current: string | undefined
     try {
-      this.#outdated = (await orUnavailable(this.#records.generation())) !== this.#generation
+      this.#outdated = (await orUnavailable(this.#records.epoch())) !== this.#epoch
       current = await orUnavailable(this.#records.store())
     } catch (cause) {
-      // A mere doubt does not close a store while the records are away.
+      // A mere suspicion does not close a store while the records are away.
       if (this.#outdated || changed || this.#id === REPLACED) throw cause
       return false
     }
@@ -278,7 +282,7 @@ export class Continuity {
       if (this.#id !== undefined) await this.meta.replace(this.#id)
       throw new Error(OTHER_STORE)
     }
-    this.#doubted = false
+    this.#mayBeOutdated = false
     return this.#outdated
   }
 
@@ -286,7 +290,7 @@ export class Continuity {
   async #fill(lost: boolean): Promise<number> {
     const id = this.#newId()
     const isEmpty = async (): Promise<boolean> => (await this.meta.get('records'))[0] === null
-    return this.#recovery.rebuild(id, isEmpty, async generation => {
+    return this.#recovery.rebuild(id, isEmpty, async epoch => {
       if (lost) this.#lostAt = this.now()
       await this.meta.set({
         records: this.#records.id,
@@ -295,10 +299,10 @@ export class Continuity {
         layout: LAYOUT,
         servers: (await serversOf(this.#store.redis)).identities.join(' '),
         lostAt: String(this.#lostAt),
-        generation: String(generation),
+        generation: String(epoch),
         beat: String(this.now()),
       })
-      this.#generation = generation
+      this.#epoch = epoch
       this.#id = id
     })
   }
@@ -314,19 +318,19 @@ export class Continuity {
   /** Restores what a store lost that was restarted, or whose place another server took. One process does it. */
   async #restoreLost(servers: readonly string[], beatMs: number): Promise<void> {
     this.#open = false
-    // Until it is done, the records know of a later generation.
+    // Until it is done, the records know of a later epoch.
     this.#outdated = true
     const loss = { beatMs, lostAtMs: this.#lostAt, nowMs: this.now() }
-    const accounts = await this.#recovery.restore(loss, async generation => {
+    const accounts = await this.#recovery.restore(loss, async epoch => {
       const lostAt = this.now()
       await this.meta.set({
         servers: serversText(servers),
         lostAt: String(lostAt),
-        generation: String(generation),
+        generation: String(epoch),
       })
       this.#lostAt = lostAt
-      this.#generation = generation
-      this.#doubted = false
+      this.#epoch = epoch
+      this.#mayBeOutdated = false
       this.#outdated = false
     })
     this.#log.info({ accounts }, 'the store runs in a new server process; compared it with the records')

@@ -6,7 +6,7 @@ import type { Log } from '../../lib/log.ts'
 import { OnceInAWhile } from '../../lib/once-in-a-while.ts'
 import { formatCredits } from '../../money/credits.ts'
 import type { Commit } from '../../records/lineage.ts'
-import { beginGeneration } from '../../records/migrations.ts'
+import { beginEpoch } from '../../records/migrations.ts'
 import type { Records } from '../../records/records.ts'
 import type { Recovery } from './recovery.ts'
 import { recoverRecords } from './records-recovery.ts'
@@ -18,7 +18,7 @@ import { commitText, type StoreMeta } from './store-meta.ts'
 export interface FallenStore {
   readonly id: string | undefined
   readonly commit: Commit
-  readonly generation: number
+  readonly epoch: number
   /** The time by its clock, in milliseconds since the epoch. */
   readonly nowMs: number
 }
@@ -64,24 +64,24 @@ export class Fallback {
 
   /**
    * Records again what the store knows.
-   * @returns the generation that begins
+   * @returns the epoch that begins
    * @throws BeingRestored if another process does so
    */
-  recover({ id, commit, generation, nowMs }: FallenStore): Promise<number> {
+  recover({ id, commit, epoch, nowMs }: FallenStore): Promise<number> {
     return this.#recovery.alone(async () => {
       const said = 'the database lacks transactions that it had committed; recording again what the store knows'
       if (this.#reports.due('fallen', said, nowMs)) this.#log.error(said)
       await this.#meta.set({ fallen: '1' })
-      let next = generation
+      let next = epoch
       const begun = await orUnavailable(
         this.#records.lineage.begin(commit, async sql => {
-          next = await beginGeneration(sql, id, generation)
+          next = await beginEpoch(sql, id, epoch)
         }),
       )
       const { granted, charges, ...counts } = await recoverRecords(this.#scripts, this.#records, {
         at: nowMs,
         newId: this.#newId,
-        generation: next,
+        epoch: next,
       })
       // A late note of a lost commit does not stay.
       await this.#meta.set({ generation: String(next), fallen: '', commit: commitText(begun) })

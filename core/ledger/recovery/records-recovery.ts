@@ -35,13 +35,13 @@ interface InStore extends KeyInStore {
 
 /**
  * Compares every account of the store with the records.
- * @param host `generation` is the one in which this is done: a process that was too slow records nothing in a later one
+ * @param host `epoch` is the one in which this is done: a process that was too slow records nothing in a later one
  * @throws GatewayError unavailable
  */
 export async function recoverRecords(
   scripts: Scripts,
   records: Records,
-  host: { readonly at: number; readonly newId: () => string; readonly generation: number },
+  host: { readonly at: number; readonly newId: () => string; readonly epoch: number },
 ): Promise<Recovered> {
   const done: Recovered = { added: 0, changed: 0, grants: 0, granted: 0n, exchanges: 0, accounts: 0, charges: 0n }
   for await (const { accounts: all } of namesIn(scripts)) {
@@ -73,9 +73,7 @@ export async function recoverRecords(
       const added = chargesAdded(waiting, await orUnavailable(records.history.withIds(waiting.map(({ id }) => id))))
       const lost = lostOf(account, key, { waiting, added }, host)
       // An archiver that has recorded them before the database fell back may delete those that wait at any moment.
-      await orUnavailable(
-        records.recorder.record(lost ? [...waiting, lost.entry] : waiting, new Map(), host.generation),
-      )
+      await orUnavailable(records.recorder.record(lost ? [...waiting, lost.entry] : waiting, new Map(), host.epoch))
       if (!lost) return
       done.exchanges += lost.count
       done.accounts++

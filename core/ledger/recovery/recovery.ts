@@ -79,34 +79,34 @@ export class Recovery {
   rebuild(
     store: string,
     isEmpty: () => Promise<boolean>,
-    finish: (generation: number) => Promise<unknown>,
+    finish: (epoch: number) => Promise<unknown>,
   ): Promise<number> {
     return this.alone(async isMine => {
       if (!(await isEmpty())) throw new BeingRestored()
-      const generation = await orUnavailable(this.#records.nextGeneration(store))
+      const epoch = await orUnavailable(this.#records.nextEpoch(store))
       const accounts = await this.#restore(this.#records.keys.pages(PAGE), undefined, isMine)
-      await finish(generation)
+      await finish(epoch)
       return accounts
     })
   }
 
   /**
    * Restores what the store may have lost.
-   * @param finish writes to the store that this generation has begun
+   * @param finish writes to the store that this epoch has begun
    * @returns the number of accounts that were compared
    * @throws BeingRestored if another process does so, or has begun to
    */
-  restore({ beatMs, lostAtMs, nowMs }: Loss, finish: (generation: number) => Promise<unknown>): Promise<number> {
+  restore({ beatMs, lostAtMs, nowMs }: Loss, finish: (epoch: number) => Promise<unknown>): Promise<number> {
     return this.alone(async isMine => {
       // From here on, what was read from the store before cannot be recorded.
-      const generation = await orUnavailable(this.#records.nextGeneration())
+      const epoch = await orUnavailable(this.#records.nextEpoch())
       const since = await this.#lostSince(beatMs)
       // Outcomes of earlier exchanges may have expired, or may have been lost before.
       const remembered = Math.max(since, lostAtMs + 1, nowMs - REMEMBERED_MS)
       const accounts = await this.#restore(this.#records.keys.changedSince(since, PAGE), remembered, isMine)
-      const current = await orUnavailable(this.#records.generation())
-      if (!(await this.#duty.renew()) || current !== generation) throw new BeingRestored()
-      await finish(generation)
+      const current = await orUnavailable(this.#records.epoch())
+      if (!(await this.#duty.renew()) || current !== epoch) throw new BeingRestored()
+      await finish(epoch)
       return accounts
     })
   }

@@ -5,7 +5,7 @@
 import { OF_SUMS } from '../script/buckets.ts'
 import { operation, readFields } from '../script/names.ts'
 import { leaseOf } from '../script/store-keys.ts'
-import { type HistoryEntry, lastEnd, reapedCharge } from '../../records/entry.ts'
+import { type HistoryEntry, latestEndMs, reapedCharge } from '../../records/entry.ts'
 import type { RecordedKey } from '../../records/key-records.ts'
 import type { Records } from '../../records/records.ts'
 import type { Scripts } from '../script/scripts.ts'
@@ -90,7 +90,7 @@ export class Restorer {
   ): Promise<void> {
     for (let before = ordinal + 1, count = FIRST_PAGE; ; count = PAGE) {
       const page = await orUnavailable(this.#records.history.entries(account, { before, count }))
-      const recent = page.filter(entry => lastEnd(entry) >= sinceMs).reverse()
+      const recent = page.filter(entry => latestEndMs(entry) >= sinceMs).reverse()
       await this.#replayAll(account, recent, sinceMs, charged)
       const last = page.at(-1)
       if (!last || (recent.length === 0 && count === PAGE)) return
@@ -108,7 +108,7 @@ export class Restorer {
     rememberedMs: number,
     before: () => Promise<Before>,
   ): Promise<void> {
-    const isRecent = (entry: HistoryEntry): boolean => entry.bucket !== OF_SUMS && lastEnd(entry) >= rememberedMs
+    const isRecent = (entry: HistoryEntry): boolean => entry.bucket !== OF_SUMS && latestEndMs(entry) >= rememberedMs
     // The store recognises older exchanges by their numbers only, so one must follow the other.
     const atOnce = entries.every(isRecent) ? REPLAYED_AT_ONCE : 1
     const earlier = entries.some(({ againMs }) => againMs !== undefined) ? await before() : undefined

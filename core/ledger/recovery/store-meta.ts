@@ -26,14 +26,14 @@ if known and tonumber(string.match(known, '^%d+')) >= tonumber(ARGV[1]) then ret
 return redis.call('HSET', KEYS[1], 'commit', ARGV[2])`
 
 /** Writes a commit of the records for its field. */
-export function commitText({ no, id, epoch }: Commit): string {
-  return `${no} ${id} ${epoch}`
+export function commitText({ no, id, branch }: Commit): string {
+  return `${no} ${id} ${branch}`
 }
 
 /** Reads the latest commit of the records from its field. */
 export function commitFrom(text: string | null | undefined): Commit | undefined {
-  const [no = '', id = '', epoch = ''] = text?.split(' ') ?? []
-  return id === '' ? undefined : { no: Number(no), id, epoch }
+  const [no = '', id = '', branch = ''] = text?.split(' ') ?? []
+  return id === '' ? undefined : { no: Number(no), id, branch }
 }
 
 /** The fields about one store. */

@@ -33,10 +33,10 @@ export class ReadOn implements AbandonedReply {
 
   left(): void {
     const { timeouts } = this.#upstream
-    const { phase, usageIsFinal, outlet, heldBack } = this.#x
+    const { phase, usageIsFinal, outlet, isPaused } = this.#x
     const lastEventSent = phase === 'sent'
     // What the upstream has sent but nobody has read is billed as well.
-    if (heldBack && !lastEventSent && !usageIsFinal) this.#insist()
+    if (isPaused && !lastEventSent && !usageIsFinal) this.#insist()
     // A reply that a retry may ask for is read to its last byte.
     if (lastEventSent || (usageIsFinal && !outlet.joinable)) this.#x.giveUp()
     else if (this.#whole) this.#abandon()

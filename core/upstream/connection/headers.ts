@@ -1,7 +1,7 @@
 /** Allow-lists of headers in both directions. A header that neither this file nor the format names is dropped. */
 import type { IncomingHttpHeaders } from 'node:http'
 import { presented } from '../../client/credential.ts'
-import type { Account } from '../../config/config.ts'
+import type { UpstreamAccount } from '../../config/config.ts'
 import type { DroppedFields, Format } from '../../formats/index.ts'
 
 /** Client headers that describe the client to its own provider. They are not sent to another provider. */
@@ -11,7 +11,7 @@ const OF_ANY = (name: string): boolean => name === 'user-agent' || name === 'acc
 export interface HeadersWish {
   /** The upstream's format. */
   readonly format: Format
-  readonly account: Account
+  readonly account: UpstreamAccount
   /**
    * Appended to a list header that the client sent as well, otherwise set; dropped if the format does not forward it.
    */

@@ -1,6 +1,6 @@
 /** A small request that finds out whether an account works. */
 import { Agent, fetch } from 'undici'
-import type { Account, Upstream } from '../../config/config.ts'
+import type { UpstreamAccount, Upstream } from '../../config/config.ts'
 import { failureCause } from '../../formats/failures.ts'
 import type { Format } from '../../formats/index.ts'
 import { jsonFrom } from '../../formats/json.ts'
@@ -16,7 +16,7 @@ export interface Probed {
 }
 
 /** Sends a small request in the upstream's preferred format. The provider bills it. @param model the name that is sent */
-export async function probe({ speaks, timeouts }: Upstream, account: Account, model: string): Promise<Probed> {
+export async function probe({ speaks, timeouts }: Upstream, account: UpstreamAccount, model: string): Promise<Probed> {
   const [format] = speaks as readonly [Format]
   const base = (account.url?.href ?? '').replace(/\/$/, '')
   const began = performance.now()

@@ -42,12 +42,12 @@ export class BackPressure {
 
   hold(): void {
     if (this.#holders++ === 0) this.#body.pause()
-    this.#x.heldBack = true
+    this.#x.isPaused = true
   }
 
   release(): void {
     if (--this.#holders > 0) return
-    this.#x.heldBack = false
+    this.#x.isPaused = false
     this.#body.resume()
   }
 

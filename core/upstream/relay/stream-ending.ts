@@ -20,7 +20,7 @@ export class StreamEnding {
   readonly #opened = new Set<number>()
   readonly #closed = new Set<number>()
   /** Whether the event has come that ends the reply for its client: the last one, or a failure. */
-  #terminalCame = false
+  #endCame = false
 
   constructor(x: HttpExchange, hooks: ReplyHooks, translation: StreamTranslation | undefined) {
     this.#x = x
@@ -29,12 +29,14 @@ export class StreamEnding {
   }
 
   /** Notes the parts that an event begins and ends. @returns whether the reply is complete with it */
-  note({ opens, closes, last, terminal, failure }: Reading): boolean {
-    if (terminal || failure) this.#terminalCame = true
+  note({ opens, closes, completes, endsStream, failure }: Reading): boolean {
+    if (endsStream || failure) this.#endCame = true
     opens?.forEach(part => this.#opened.add(part))
     closes?.forEach(part => this.#closed.add(part))
     const { format } = this.#x.route
-    return last === true || (closes !== undefined && format.isComplete(this.#closed.size, format.choices(this.#x.body)))
+    return (
+      completes === true || (closes !== undefined && format.isComplete(this.#closed.size, format.choices(this.#x.body)))
+    )
   }
 
   /** The text that ends the stream; empty if the upstream has ended it. */
@@ -51,7 +53,7 @@ export class StreamEnding {
     const translated = this.#translation ? this.#translated(end, this.#translation) : undefined
     // If the translation is over and the stream is not, a stage has kept the end from the client.
     if (translated && (translated.length > 0 || end === 'complete')) return this.#rewritten(translated)
-    if (end === 'complete') return this.#terminalCame ? '' : format.ending
+    if (end === 'complete') return this.#endCame ? '' : format.ending
     const { opening } = this
     const running: RunningStream = {
       choices: format.choices(body),

@@ -52,7 +52,7 @@ export class StreamRelay {
   /** The stages have decided about the reply; its end goes out after that. */
   #decided: Promise<unknown> | undefined
   /** The last event of the stream has arrived, and has gone to a client. */
-  #terminalCame = false
+  #endCame = false
   #terminalSent = false
   #over = false
   readonly #ended = Promise.withResolvers<Outcome>()
@@ -88,7 +88,7 @@ export class StreamRelay {
       // An upstream that neither ends nor goes on after its last content has ended. Without a client, its usage may come.
       const silentMs = x.complete && !x.gone ? Math.min(keepaliveMs, idleMs) : idleMs
       if (now - heardMs >= silentMs || now - startedMs >= totalMs) return this.#finish('timeout')
-      if (x.begun && !this.#terminalCame) this.#write(KEEPALIVE)
+      if (x.begun && !this.#endCame) this.#write(KEEPALIVE)
       silence.refresh()
     })
     this.#silence = silence
@@ -214,7 +214,7 @@ export class StreamRelay {
     }
     if (filter.delivered > x.delivered && !isSummary(x.route.format, bytes)) x.upstreamClock.output()
     x.delivered = filter.delivered
-    if (this.#terminalCame && filter.broken === undefined) this.#decide()
+    if (this.#endCame && filter.broken === undefined) this.#decide()
     this.#write(out)
     if (filter.broken !== undefined) throw filter.broken
     for (const wait of this.#progress?.() ?? []) {
@@ -225,20 +225,20 @@ export class StreamRelay {
 
   #see(event: ReplyEvent): void {
     const { x, hooks } = this.#relayed
-    const { terminal, encryptedBytes = 0, usage } = event.reading
+    const { endsStream, encryptedBytes = 0, usage } = event.reading
     if (encryptedBytes > 0) x.upstreamClock.output(encryptedBytes)
     x.delivered = this.#filter?.delivered ?? x.delivered
     if (this.#ending.note(event.reading)) x.completed()
-    if (terminal) this.#terminalCame = true
-    if (terminal && !x.gone) {
+    if (endsStream) this.#endCame = true
+    if (endsStream && !x.gone) {
       this.#terminalSent = true
       x.phase = 'sent'
     }
-    const final = event.reading.final === true && (x.complete || x.route.format.marksFinalUsage)
-    if (final) x.usageIsFinal = true
-    if (x.gone && (x.complete || final)) x.abandonedReply?.rested()
+    const usageIsFinal = event.reading.usageIsFinal === true && (x.complete || x.route.format.marksFinalUsage)
+    if (usageIsFinal) x.usageIsFinal = true
+    if (x.gone && (x.complete || usageIsFinal)) x.abandonedReply?.rested()
     // When all clients have left, only what a retry may ask for is of use after the usage.
-    if (x.gone && (terminal || (final && !x.outlet.joinable))) this.#end ??= 'client'
+    if (x.gone && (endsStream || (usageIsFinal && !x.outlet.joinable))) this.#end ??= 'client'
     hooks.event(event)
     if (x.gone && usage) x.abandonedReply?.usageCame()
   }
@@ -309,7 +309,7 @@ export class StreamRelay {
     // If the gateway ends a stream whose clients have left, the clients ended it.
     if (end === 'client' || (x.gone && (end === 'drain' || typeof end === 'object'))) {
       // A reply is kept for a retry if its last event is there.
-      if (this.#terminalCame || (x.complete && x.usageIsFinal)) await x.outlet.end(this.#unsent?.take())
+      if (this.#endCame || (x.complete && x.usageIsFinal)) await x.outlet.end(this.#unsent?.take())
       return endedByClient(x)
     }
     if (!x.begun) throw unbegun(end)

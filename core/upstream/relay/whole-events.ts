@@ -38,7 +38,7 @@ export class WholeEvents {
    * @throws FailedAttempt if one event exceeds the limits; GatewayError unavailable if there is no memory for it
    */
   take(chunk: Buffer): Buffer {
-    const end = this.#lastEnd(chunk)
+    const end = this.#endOfLastEvent(chunk)
     if (end === 0) {
       this.#keep(chunk)
       return NOTHING
@@ -56,7 +56,7 @@ export class WholeEvents {
   last(): Buffer {
     const bytes = this.#rest.take()
     const event = firstEvent(this.#format, bytes)
-    return event !== undefined && (event.json !== undefined || event.reading.last === true) ? bytes : NOTHING
+    return event !== undefined && (event.json !== undefined || event.reading.completes === true) ? bytes : NOTHING
   }
 
   /** Gives the memory of the incomplete event back. */
@@ -66,7 +66,7 @@ export class WholeEvents {
   }
 
   /** Returns the index after the last blank line that ends in the chunk. 0 if there is none. */
-  #lastEnd(chunk: Buffer): number {
+  #endOfLastEvent(chunk: Buffer): number {
     const inside = lastBoundary(chunk)
     if (inside > 0 || this.#seam.length === 0) return inside
     return Math.max(0, lastBoundary(Buffer.concat([this.#seam, chunk.subarray(0, BEGUN)])) - this.#seam.length)

@@ -209,6 +209,6 @@ async function eventsInSlices(format: Format, bytes: Buffer, owner: string): Pro
 
 /** The events up to the one that ends the reply: what an upstream sends after it is ignored. */
 function throughTerminal(events: readonly ReplyEvent[]): readonly ReplyEvent[] {
-  const end = events.findIndex(({ reading }) => reading.terminal)
+  const end = events.findIndex(({ reading }) => reading.endsStream)
   return end === -1 ? events : events.slice(0, end + 1)
 }

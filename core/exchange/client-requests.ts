@@ -1,17 +1,17 @@
 /**
- * Attempts at requests that may be sent again: those that run, and those that have ended and whose replies are kept for
- * a retry.
+ * Requests that clients may send again: those that run, and those that have ended and whose replies are kept for a
+ * resend.
  */
 import { createHash } from 'node:crypto'
 import { LRUCache } from 'lru-cache'
 import type { Outcome } from './exchange.ts'
 import type { BuiltInExchange, BuiltInWith } from './built-in.ts'
 import type { Claim } from '../ledger/claims.ts'
-import type { AttemptPart } from '../ledger/hold.ts'
+import type { ResendPart } from '../ledger/hold.ts'
 import { JoinedReply, type Outlet, type SharedBytes } from '../client/outlet.ts'
 
-/** One attempt at a request. */
-export class ClientAttempt {
+/** A request of a client that may be sent again. */
+export class ClientRequest {
   /** The id of the key that sent it. */
   readonly account: string
   /** The hash of the client's idempotency key; undefined if it sent none. */
@@ -77,7 +77,7 @@ export class ClientAttempt {
   }
 }
 
-/** Identifies a request: its path, its body, and the headers that change how it is answered. */
+/** Returns what a resend has in common with its request: the path, the body, and the headers that change the answer. */
 export function requestDigest({ path, body, headers, format }: BuiltInExchange & BuiltInWith<'body'>): string {
   const names = Object.keys(headers).filter(name => format.forwards(name) && !COMMON.test(name))
   const said = names.sort().map(name => `${name}: ${String(headers[name])}\n`)
@@ -92,20 +92,20 @@ export function requestDigest({ path, body, headers, format }: BuiltInExchange &
 const COMMON = /^(?:x-|user-agent$|accept$|content-type$|session-id$|thread-id$|originator$)/
 
 /**
- * The part of a billed exchange among the attempts at its request: `lost` if its client left before anything arrived,
- * `retry` if it is a retry that succeeded, undefined otherwise. SDKs count their retries and repeat the body; other
- * clients send an idempotency key.
+ * Returns the part of a billed exchange among the resends of one request: `lost` if its client left before anything
+ * arrived, `retry` if it is a resend that succeeded, undefined otherwise. SDKs count their resends and repeat the body;
+ * other clients send an idempotency key.
  */
-export function attemptPartOf(x: BuiltInExchange & BuiltInWith<'body'>, outcome: Outcome): AttemptPart | undefined {
+export function resendPartOf(x: BuiltInExchange & BuiltInWith<'body'>, outcome: Outcome): ResendPart | undefined {
   const count = x.headers['x-stainless-retry-count']
   const name = x.headers['idempotency-key']
   if (count === undefined && name === undefined) return undefined
   const repeated = name !== undefined || Number(count) > 0
-  // A complete reply of which no client has a byte is kept for the retry, unless it is too large. Then it is not lost.
-  const lost = x.firstByteAfter === undefined && !(x.complete && x.outlet.joinable)
+  // A complete reply of which no client has a byte is kept for the resend, unless it is too large.
+  const isUndelivered = x.firstByteAfter === undefined && !(x.complete && x.outlet.joinable)
   const delivered = repeated && outcome.kind === 'relayed'
-  if (!lost && !delivered) return undefined
-  const part = lost ? 'lost' : 'retry'
+  if (!isUndelivered && !delivered) return undefined
+  const part = isUndelivered ? 'lost' : 'retry'
   const request = createHash('sha256')
     .update(`${requestDigest(x)}\n${String(name ?? '')}`)
     .digest('hex')
@@ -121,17 +121,17 @@ export function idempotencyName(header: string): string {
 /** Bytes that each kept reply counts in addition to its own. */
 const ENTRY_BYTES = 1024
 
-/** All attempts of the process. */
-export class Attempts {
+/** The requests of one process that may be sent again. */
+export class ClientRequests {
   /** How long a reply is kept for its retry, in milliseconds. */
   readonly keptMs: number
   /** Bytes left for replies that are kept while they arrive. */
   readonly room: SharedBytes
-  /** Attempts that run or are kept, by account and idempotency key. */
-  readonly #named = new Map<string, ClientAttempt>()
-  /** Attempts that run or are kept, by account. */
-  readonly #all = new Map<string, Set<ClientAttempt>>()
-  readonly #kept: LRUCache<ClientAttempt, true>
+  /** Requests that run or are kept, by account and idempotency key. */
+  readonly #named = new Map<string, ClientRequest>()
+  /** Requests that run or are kept, by account. */
+  readonly #all = new Map<string, Set<ClientRequest>>()
+  readonly #kept: LRUCache<ClientRequest, true>
 
   /**
    * @param ms how long a reply is kept for its retry
@@ -140,17 +140,17 @@ export class Attempts {
   constructor(ms: number, bytes: number) {
     this.keptMs = ms
     this.room = { bytes }
-    this.#kept = new LRUCache<ClientAttempt, true>({
+    this.#kept = new LRUCache<ClientRequest, true>({
       maxSize: bytes,
       ttl: ms,
       ttlAutopurge: true,
-      sizeCalculation: (_value, attempt) => ENTRY_BYTES + attempt.bytes,
-      dispose: (_value, attempt) => this.drop(attempt),
+      sizeCalculation: (_value, request) => ENTRY_BYTES + request.bytes,
+      dispose: (_value, request) => this.drop(request),
     })
   }
 
   /**
-   * Whether a request may be a retry of an attempt of this account: one with the same idempotency key, or one whose
+   * Whether a request may be a resend of an earlier one of this account: of one with the same idempotency key, or of one whose
    * client has left.
    */
   mayJoin(account: string, { headers }: Pick<BuiltInExchange, 'headers'>): boolean {
@@ -160,60 +160,60 @@ export class Attempts {
     return this.#abandonedBy(account).length > 0
   }
 
-  /** The attempt of this account with an idempotency key. */
-  named(account: string, name: string): ClientAttempt | undefined {
-    const attempt = this.#named.get(`${account} ${name}`)
-    return attempt && this.#known(attempt) ? attempt : undefined
+  /** The request of this account with an idempotency key. */
+  named(account: string, name: string): ClientRequest | undefined {
+    const request = this.#named.get(`${account} ${name}`)
+    return request && this.#known(request) ? request : undefined
   }
 
-  /** Whether the attempt with this key was given up and has not been settled yet. */
+  /** Whether the request with this key was given up and has not been settled yet. */
   ending(account: string, name: string): boolean {
-    const attempt = this.#named.get(`${account} ${name}`)
-    return attempt?.runs === true && attempt.spent
+    const request = this.#named.get(`${account} ${name}`)
+    return request?.runs === true && request.spent
   }
 
-  /** An attempt at the same request whose client has left. */
-  abandoned(account: string, request: BuiltInExchange & BuiltInWith<'body'>): ClientAttempt | undefined {
+  /** The same request, sent earlier, whose client has left. */
+  abandoned(account: string, request: BuiltInExchange & BuiltInWith<'body'>): ClientRequest | undefined {
     const left = this.#abandonedBy(account)
     if (left.length === 0) return undefined
     const digest = requestDigest(request)
-    return left.find(attempt => attempt.digest === digest)
+    return left.find(earlier => earlier.digest === digest)
   }
 
-  #abandonedBy(account: string): ClientAttempt[] {
-    return [...(this.#all.get(account) ?? [])].filter(attempt => attempt.abandoned && this.#known(attempt))
+  #abandonedBy(account: string): ClientRequest[] {
+    return [...(this.#all.get(account) ?? [])].filter(request => request.abandoned && this.#known(request))
   }
 
-  /** Notes an attempt that begins. */
-  begin(attempt: ClientAttempt): void {
-    const { account, name } = attempt
-    if (name !== undefined) this.#named.set(`${account} ${name}`, attempt)
+  /** Notes a request that begins. */
+  begin(request: ClientRequest): void {
+    const { account, name } = request
+    if (name !== undefined) this.#named.set(`${account} ${name}`, request)
     const all = this.#all.get(account)
-    if (all) all.add(attempt)
-    else this.#all.set(account, new Set([attempt]))
+    if (all) all.add(request)
+    else this.#all.set(account, new Set([request]))
   }
 
-  /** Keeps an attempt that has ended, for its retry. */
-  keep(attempt: ClientAttempt): void {
-    attempt.end()
-    this.#kept.set(attempt, true)
-    // An attempt larger than the whole cache is not kept.
-    if (!this.#kept.has(attempt)) this.drop(attempt)
+  /** Keeps a request that has ended, for its resend. */
+  keep(request: ClientRequest): void {
+    request.end()
+    this.#kept.set(request, true)
+    // A request larger than the whole cache is not kept.
+    if (!this.#kept.has(request)) this.drop(request)
   }
 
-  /** Whether the attempt runs, or its reply is still kept. An attempt that was given up counts as unknown. */
-  #known(attempt: ClientAttempt): boolean {
-    return attempt.runs ? !attempt.spent : this.#kept.get(attempt) === true
+  /** Whether the request runs, or its reply is still kept. A request that was given up counts as unknown. */
+  #known(request: ClientRequest): boolean {
+    return request.runs ? !request.spent : this.#kept.get(request) === true
   }
 
-  /** Forgets an attempt. */
-  drop(attempt: ClientAttempt): void {
-    const { account, name } = attempt
-    attempt.forget()
-    if (name !== undefined && this.#named.get(`${account} ${name}`) === attempt)
+  /** Forgets a request. */
+  drop(request: ClientRequest): void {
+    const { account, name } = request
+    request.forget()
+    if (name !== undefined && this.#named.get(`${account} ${name}`) === request)
       this.#named.delete(`${account} ${name}`)
     const all = this.#all.get(account)
-    all?.delete(attempt)
+    all?.delete(request)
     if (all?.size === 0) this.#all.delete(account)
   }
 }
