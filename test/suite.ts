@@ -30,7 +30,7 @@ const ALONE = [
   'explore/explorer',
   'story/memory',
   'story/large',
-  'story/floods',
+  'story/amplification',
 ].map(name => `test/${name}.test.ts`)
 
 const files = process.env['TEST_FILES']?.split(' ') ?? globSync('test/**/*.test.ts').sort()

@@ -20,7 +20,7 @@ type Known = BuiltInWith<Fact>
 
 /** Returns an exchange as hooks see it. */
 export function known(x: HttpExchange): Known {
-  return x as unknown as Known
+  return x
 }
 
 /** The stages that have a hook for replies, the last one first. A reply of an upstream has passed all stages. */

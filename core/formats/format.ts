@@ -69,7 +69,7 @@ export interface Format {
   readonly required: Readonly<Record<string, MemberType>>
   /** The member that holds the conversation. */
   readonly conversationMember: string
-  /** Optional members that must be of a type. */
+  /** The type that each optional member must have. */
   readonly typed: Readonly<Record<string, 'boolean' | 'count' | 'count or 0' | 'choices'>>
   /** Whether a request header passes to the upstream. @param header lower-case name */
   forwards(header: string): boolean

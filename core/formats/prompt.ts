@@ -48,7 +48,7 @@ interface Waiting {
 
 /**
  * Returns the texts of a request, in their order. Other work gets its turn meanwhile.
- * @throws TypeError without a body, since nobody has read it yet
+ * @throws TypeError without a body: no stage has read it yet
  */
 export async function promptTexts(body: Body | undefined): Promise<readonly string[]> {
   if (!body) throw new TypeError('x.prompt() needs the fact "body"')

@@ -161,8 +161,8 @@ export class KeyChanges {
   }
 
   /**
-   * Brings the store up to what is recorded of keys, if it may not know some of it. A gateway does so in the background as
-   * well; a caller who reports that something is done need not wait for that.
+   * Writes pending changes of these keys to the store now instead of in the background, so that a caller can report that
+   * they are in force.
    * @throws GatewayError unavailable
    */
   async bringUp(ids: readonly string[]): Promise<void> {

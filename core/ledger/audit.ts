@@ -155,13 +155,13 @@ class AccountAudit {
       words.push(
         `the store knows the record and the grants: it has version ${before.version} and ${before.grants} grants, of ${key.version} and ${key.grants}`,
       )
-    const still = JSON.stringify(sumsAsText(before)) === JSON.stringify(sumsAsText(after))
-    // Holds come and go. They are compared if they stood still.
-    if (still) {
+    const isStill = JSON.stringify(sumsAsText(before)) === JSON.stringify(sumsAsText(after))
+    // Holds change during the audit. Compare them only if two reads agree.
+    if (isStill) {
       expect('held = the sum of all holds', before.held, held.amount)
       expect('every hold has a lease', BigInt(before.count), BigInt(held.count))
     }
-    return words.length === 0 ? undefined : { words, certain: still && !(await this.#moved(key)) }
+    return words.length === 0 ? undefined : { words, certain: isStill && !(await this.#moved(key)) }
   }
 
   /**

@@ -126,7 +126,7 @@ class LineBuffer {
   #bytes = 0
   #count = 0
   #timer: NodeJS.Timeout | undefined
-  /** Pieces that are written when the one before has been written. */
+  /** Pieces that wait for the current write. */
   readonly #waiting: Piece[] = []
   #waitingBytes = 0
   #writing = false

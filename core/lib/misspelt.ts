@@ -1,4 +1,4 @@
-/** Objects that report a member which nobody has, so that a misspelt name is not taken for a missing value. */
+/** Objects that report an unknown member, so that a misspelt name is not taken for a missing value. */
 import { suggest } from './suggest.ts'
 
 /** Members that engines and libraries look for on any object. */

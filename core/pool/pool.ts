@@ -164,7 +164,7 @@ export class Pool {
     const reason = withoutKey(said, account)
     if (!health?.failed(upstream.health, { now, request: asked, reason, waitMs })) return
     const forMs = health.outMs(now)
-    this.#log.warn({ upstream: upstream.name, account: account.name, reason, forMs }, 'an account is not asked for now')
+    this.#log.warn({ upstream: upstream.name, account: account.name, reason, forMs }, 'account out of rotation')
     this.onChange(account.name)
   }
 
@@ -182,7 +182,7 @@ export class Pool {
     const forMs = health.modelOutMs(now, model)
     const names = { upstream: upstream.name, account: account.name, model, reason, forMs }
     // Short limits are a part of every day.
-    this.#log[forMs < WARNED_LIMIT_MS ? 'debug' : 'warn'](names, 'a model is not asked for now')
+    this.#log[forMs < WARNED_LIMIT_MS ? 'debug' : 'warn'](names, 'model out of rotation')
     this.onChange(account.name)
   }
 

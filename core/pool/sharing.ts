@@ -38,7 +38,7 @@ export class PoolSharing {
   readonly #scripts: Scripts
   readonly #log: Log
   readonly #reports = new OnceInAWhile()
-  /** What of each account has been added to the sums of all processes. */
+  /** Counts per upstream account that are already in the shared sums. */
   readonly #added = new Map<string, Asked>()
   /** The accounts that an operator has disabled, as far as is known. */
   #disabled: readonly string[] | undefined

@@ -16,7 +16,7 @@ import {
 
 /** The states of a code. */
 export const CODE_STATES = ['unused', 'used', 'expired', 'cancelled'] as const
-/** One of them. */
+/** The state of a redeem code. */
 export type CodeState = (typeof CODE_STATES)[number]
 
 /** A code. It is stored as a hash only. */

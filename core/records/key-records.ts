@@ -47,7 +47,7 @@ export interface RecordedKey extends KeyRecord {
   readonly ordinal: number
   /** When its latest recorded exchange ended, in milliseconds since the epoch. */
   readonly endedAt: number
-  /** Whether the store may not know the record or one of the grants. */
+  /** True until the store has this record and all its grants. */
   readonly pending: boolean
 }
 

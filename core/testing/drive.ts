@@ -109,7 +109,10 @@ function exchangeOf(plugin: Plugin, given: Partial<BuiltInExchange>, facts: Part
     ...given,
     ...facts,
   }
-  const isFact = (name: string): boolean => (FACTS as readonly string[]).includes(name)
   const guard = reportingMisspelt('x', [...EXCHANGE_MEMBERS, ...FACTS], isFact)
   return (plugin.builtIn ? x : Object.setPrototypeOf(x, guard)) as BuiltInWith<Fact>
+}
+
+function isFact(name: string): boolean {
+  return (FACTS as readonly string[]).includes(name)
 }

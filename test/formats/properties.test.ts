@@ -239,7 +239,7 @@ for (const a of NAMES) {
     check(t, events, ({ whole, events: told }) => [gathered(stream(told, FORMATS[a])), expected(whole)]),
   )
   for (const b of NAMES.filter(other => other !== a)) {
-    t.test(`and it stays one when it is translated to ${b}`, t =>
+    t.test(`a complete stream of ${a} is one of ${b} when it is translated`, t =>
       check(t, events, ({ whole, events: told }) => [
         gathered(stream(stream(told, FORMATS[a]), FORMATS[b])),
         expected(whole),

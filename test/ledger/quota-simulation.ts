@@ -238,7 +238,7 @@ export class QuotaSimulation {
     this.#model.pass(parts)
     if (!isRolling) return
     const { redis, keys } = this.#scripts
-    const { account, shares: shares } = keys.of(this.#account)
+    const { account, shares } = keys.of(this.#account)
     for (const [name, value] of Object.entries(await redis.hgetall(account))) {
       const part = /^s(\d+)$/.exec(name)?.[1]
       if (name === 'lo') await redis.hset(account, 'lo', Number(value) - parts)

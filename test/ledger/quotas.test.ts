@@ -154,7 +154,7 @@ t.test('what was used in a rolling window comes back when it is over', async t =
 /** Moves the beginning of the shares of keys, as if they had asked earlier. */
 async function shiftShares(ledger: Ledger, quota: Quota, ms: number): Promise<void> {
   const { redis, keys } = ledger.scripts
-  const { shares: shares } = keys.of(quotaAccount('u/1', quota))
+  const { shares } = keys.of(quotaAccount('u/1', quota))
   for (const [key, text] of Object.entries(await redis.hgetall(shares)))
     await redis.hset(
       shares,

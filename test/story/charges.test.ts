@@ -221,7 +221,7 @@ t.test(
   },
 )
 
-t.test('so does a stream whose reasoning could be shown and is not', async t => {
+t.test('a stream whose reasoning could be shown and is not ends when its time has used up the balance', async t => {
   const place = await scene(t, file => file.model('famA', 'acme/famA-medium-5', { outputRate: 6000 }))
   const { g, upstream } = place
   const key = await place.key('famA', '0.1')

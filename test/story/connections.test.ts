@@ -170,7 +170,7 @@ t.test('if all connections are being served, a new one is refused', async t => {
   t.match(served.answer, /\[DONE\]/)
 })
 
-t.test('one key can run only as many requests as it leaves places free, however slowly it sends them', async t => {
+t.test('one key can run only as many requests as it leaves slots free, however slowly it sends them', async t => {
   const { g, key } = await start(t, file => file.set('limits.connections', 6))
   const head = (secret: string): string => post(secret, 'x'.repeat(100)).replace(/x+$/, '{"model"')
   const slow = Array.from({ length: 4 }, () => new RawClient(g.gateway.port, head(key)))

@@ -87,7 +87,7 @@ t.test('a stream that its client left is read to its end, and its true usage is 
   ])
 })
 
-t.test('so is a JSON reply whose client left before the upstream answered', async t => {
+t.test('a JSON reply whose client left before the upstream answered is read to its end and charged', async t => {
   const { g, key, upstream } = await finishing(t)
   const leave = new AbortController()
   let gone = (): void => {}

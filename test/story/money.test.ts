@@ -291,7 +291,7 @@ t.test('a hold without renewal is reaped at its floor, and a late settlement cha
       floor: () => ({ charge: 70n, notes: {} }),
     })
   const answer = await hold()
-  if (answer.kind !== 'held') return t.fail(answer.kind)
+  if (answer.kind !== 'held') throw new Error(answer.kind)
   t.equal((await hold()).kind, 'held', 'the same id again changes nothing')
   t.equal((await ledger.reads.balance(account)).held, 1000n)
   // A lease has three renewals. At the fourth, a hold that was not renewed would be older than its lease.

@@ -1,7 +1,7 @@
 /** Duties: work that one process at a time does for all that use a store. */
 import type { Scripts } from '../script/scripts.ts'
 
-/** Takes a duty that nobody has, or extends one that the process already has. */
+/** Takes a duty that no process has, or extends one that the process already has. */
 const TAKE = `local holder = redis.call('GET', KEYS[1])
 if holder == ARGV[1] then return redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
 if holder then return 0 end

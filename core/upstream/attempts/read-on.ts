@@ -17,10 +17,11 @@ export class ReadOn implements AbandonedReply {
   readonly #up: ReplyHooks
   readonly #upstream: Upstream
   #timer: NodeJS.Timeout | undefined
-  #insisting: NodeJS.Timeout | undefined
-  /** Whether already sent bytes are still being read, after which the reply is cancelled. */
-  #insists = false
-  #givesUp = false
+  #sentBytesTimer: NodeJS.Timeout | undefined
+  /** Whether bytes are read that the upstream has sent already. */
+  #readsSentBytes = false
+  /** Whether the reply is given up after these bytes. */
+  #endsAfterSentBytes = false
   #abandoned = false
   /** Whether it is read only until its input is reported. */
   #forInput = false
@@ -35,16 +36,16 @@ export class ReadOn implements AbandonedReply {
     const { timeouts } = this.#upstream
     const { phase, usageIsFinal, outlet, isPaused } = this.#x
     const lastEventSent = phase === 'sent'
-    // What the upstream has sent but nobody has read is billed as well.
-    if (isPaused && !lastEventSent && !usageIsFinal) this.#insist()
+    // What the upstream has sent and the gateway has not read is billed as well.
+    if (isPaused && !lastEventSent && !usageIsFinal) this.#readSentBytes()
     // A reply that a retry may ask for is read to its last byte.
     if (lastEventSent || (usageIsFinal && !outlet.joinable)) this.#x.giveUp()
     else if (this.#whole) this.#abandon()
-    else if (this.#rests) this.#wait(timeouts.usageMs)
+    else if (this.#isAtRest) this.#wait(timeouts.usageMs)
     else if (this.#finishes) {
       this.#wait(timeouts.finishMs)
       this.#abandon()
-    } else if (this.#insists) this.#wait(UNREAD_MS)
+    } else if (this.#readsSentBytes) this.#wait(UNREAD_MS)
     // If the format reports input first, wait for that report.
     else if (this.#x.route.format.reportsInputFirst && !this.#x.begun) {
       this.#forInput = true
@@ -59,7 +60,7 @@ export class ReadOn implements AbandonedReply {
   joined(): void {
     clearTimeout(this.#timer)
     this.#timer = undefined
-    this.#forInput = this.#givesUp = false
+    this.#forInput = this.#endsAfterSentBytes = false
     if (this.#abandoned) this.#up.listening(true)
     this.#abandoned = false
   }
@@ -69,14 +70,14 @@ export class ReadOn implements AbandonedReply {
   }
 
   mayEnd(): boolean {
-    this.#givesUp ||= this.#insists
-    return !this.#insists
+    this.#endsAfterSentBytes ||= this.#readsSentBytes
+    return !this.#readsSentBytes
   }
 
   over(): void {
     clearTimeout(this.#timer)
-    clearTimeout(this.#insisting)
-    this.#insists = false
+    clearTimeout(this.#sentBytesTimer)
+    this.#readsSentBytes = false
   }
 
   /** Whether the request asks for a reply in one piece. */
@@ -85,7 +86,7 @@ export class ReadOn implements AbandonedReply {
   }
 
   /** Whether the stream may have sent its last content. */
-  get #rests(): boolean {
+  get #isAtRest(): boolean {
     const { complete, recent, route } = this.#x
     return complete || route.format.mayBeComplete(recent?.toString('latin1') ?? '')
   }
@@ -107,19 +108,19 @@ export class ReadOn implements AbandonedReply {
     return !route.format.reportsInputFirst && reasoningOf(this.#x) === 'hidden'
   }
 
-  #insist(): void {
-    this.#insists = true
-    clearTimeout(this.#insisting)
-    this.#insisting = setTimeout(() => {
-      this.#insists = false
-      if (this.#givesUp) this.#x.giveUp()
+  #readSentBytes(): void {
+    this.#readsSentBytes = true
+    clearTimeout(this.#sentBytesTimer)
+    this.#sentBytesTimer = setTimeout(() => {
+      this.#readsSentBytes = false
+      if (this.#endsAfterSentBytes) this.#x.giveUp()
     }, UNREAD_MS)
   }
 
   #wait(ms: number): void {
     clearTimeout(this.#timer)
     this.#timer = setTimeout(() => {
-      this.#insists = false
+      this.#readsSentBytes = false
       this.#x.giveUp()
     }, ms)
   }

@@ -34,9 +34,9 @@ export type TakenBack = 'unsent' | 'sent'
 
 /** The recipient of the answer. */
 export interface Client {
-  /** Whether nobody waits for the answer any more. */
+  /** Whether no client waits for the answer any more. */
   readonly over: boolean
-  /** Calls back when nobody waits any more. Returns a function that unsubscribes. */
+  /** Calls back when no client waits any more. Returns a function that unsubscribes. */
   whenOver(callback: () => void): () => void
   /** Called when the request has been sent. */
   sent(): void
@@ -62,7 +62,7 @@ export class Sender {
   /**
    * Sends a POST request and waits for the header of the answer. The request is sent again only if the upstream cannot
    * have processed it: on a reused connection that the upstream closed before the last byte was sent, or so soon after
-   * it and without any reply that nobody can have worked on it.
+   * it and without any reply that the upstream cannot have worked on it.
    * @param again called when the request is sent again although it had been sent completely
    * @returns if the client left first: whether anything had been sent
    * @throws Unsent if no upstream can have understood the request; GatewayError upstream_failed or upstream_timeout

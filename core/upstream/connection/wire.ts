@@ -162,7 +162,7 @@ export class Wire implements RequestWire {
     this.#readBytes += chunk.length
     const framing = this.#readBytes - this.bodyBytes
     if (framing > FRAMING_MAX + FRAMING_PER_BYTE * this.bodyBytes) {
-      socket.destroy(new Error('the reply has too much framing'))
+      socket.destroy(new Error('the upstream sent more than 256 KiB of headers and chunk framing'))
       return NOTHING
     }
     return this.#headless ? this.#withoutInformational(chunk, socket) : chunk

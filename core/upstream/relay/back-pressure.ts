@@ -1,4 +1,4 @@
-/** Holds an upstream back while its bytes are not taken, and measures for how long its clients took nothing. */
+/** Pauses an upstream while its bytes are not taken, and measures for how long its clients took nothing. */
 import type { HttpExchange } from '../../exchange/http-exchange.ts'
 import type { ReplyBody } from '../connection/reply-body.ts'
 

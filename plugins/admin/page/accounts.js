@@ -31,6 +31,60 @@ export function healthChip({ health, simulated }) {
   return [h('span', { class: `chip ${tone}` }, health), simulated && h('span', { class: 'chip' }, 'simulated')]
 }
 
+/** Shows one account. @param {any} account @param {any} actions what may be done with it; false for nothing */
+function accountCard(account, actions) {
+  return h(
+    'section',
+    { class: 'card stack' },
+    h(
+      'div',
+      { class: 'row apart' },
+      h('h2', { class: 'break' }, account.account),
+      h('div', { class: 'row' }, healthChip(account)),
+    ),
+    h(
+      'p',
+      { class: 'muted' },
+      `${number(account.requests)} requests, ${number(account.failures)} failed; weight ${account.weight}`,
+    ),
+    account.quotas.map(quota => quotaLine(account.account, quota)),
+    account.last_failure &&
+      h(
+        'p',
+        { class: 'break' },
+        h('span', { class: 'muted' }, `Last failure, ${distance(account.last_failure_at)}: `),
+        account.last_failure,
+      ),
+    actions &&
+      h(
+        'div',
+        { class: 'row' },
+        account.health === 'disabled'
+          ? button('Enable', actions.act(account.account, 'enable', 'The account is asked again.'), {
+              class: 'button small',
+            })
+          : button(
+              'Disable',
+              async () => {
+                await confirmed(
+                  `Disable ${account.account}?`,
+                  'It is asked no more. If no other account serves its models, their requests are refused.',
+                  'Disable',
+                  actions.act(account.account, 'disable', 'The account is asked no more.'),
+                )
+              },
+              { class: 'button small' },
+            ),
+        button('Test', () => actions.test(account.account), { class: 'button small' }),
+        account.health !== 'ok' &&
+          account.health !== 'disabled' &&
+          button('Ask it again', actions.act(account.account, 'reset', 'The account is asked again.'), {
+            class: 'button small',
+          }),
+      ),
+  )
+}
+
 /** @param {HTMLElement} place @param {string[]} _path @param {any} session */
 export async function accountsArea(place, _path, session) {
   const list = h('div', { class: 'grid' })
@@ -39,7 +93,7 @@ export async function accountsArea(place, _path, session) {
     const { data } = await read('/accounts')
     fill(
       list,
-      data.map(account => card(account)),
+      data.map(account => accountCard(account, session.token.scope === 'all' && { act, test })),
     )
   }
   const act = (account, action, words) => async () => {
@@ -53,54 +107,5 @@ export async function accountsArea(place, _path, session) {
     else announce(simulated ? `${account} is simulated.` : `${account} answered in ${duration(ms)} (${model}).`)
     return load()
   }
-  const card = account =>
-    h(
-      'section',
-      { class: 'card stack' },
-      h(
-        'div',
-        { class: 'row apart' },
-        h('h2', { class: 'break' }, account.account),
-        h('div', { class: 'row' }, healthChip(account)),
-      ),
-      h(
-        'p',
-        { class: 'muted' },
-        `${number(account.requests)} requests, ${number(account.failures)} failed; weight ${account.weight}`,
-      ),
-      account.quotas.map(quota => quotaLine(account.account, quota)),
-      account.last_failure &&
-        h(
-          'p',
-          { class: 'break' },
-          h('span', { class: 'muted' }, `Last failure, ${distance(account.last_failure_at)}: `),
-          account.last_failure,
-        ),
-      session.token.scope === 'all' &&
-        h(
-          'div',
-          { class: 'row' },
-          account.health === 'disabled'
-            ? button('Enable', act(account.account, 'enable', 'The account is asked again.'), { class: 'button small' })
-            : button(
-                'Disable',
-                async () => {
-                  await confirmed(
-                    `Disable ${account.account}?`,
-                    'It is asked no more. If no other account serves its models, their requests are refused.',
-                    'Disable',
-                    act(account.account, 'disable', 'The account is asked no more.'),
-                  )
-                },
-                { class: 'button small' },
-              ),
-          button('Test', () => test(account.account), { class: 'button small' }),
-          account.health !== 'ok' &&
-            account.health !== 'disabled' &&
-            button('Ask it again', act(account.account, 'reset', 'The account is asked again.'), {
-              class: 'button small',
-            }),
-        ),
-    )
   await load()
 }

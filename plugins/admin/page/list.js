@@ -43,22 +43,12 @@ export function pagedList(
   const body = h('tbody', {})
   const foot = h('div', { class: 'row end' })
   const fault = h('div', {})
-  const heads = columns.map(column => headOf(column))
-  const table = h(
-    'div',
-    { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': caption },
-    h('table', { class: `cards ${className}` }, h('caption', {}, caption), h('thead', {}, h('tr', {}, heads)), body),
-  )
+  const heads = columns.map(column => headOf(column, sortBy))
+  const table = scrolling(caption, className, heads, body)
 
-  function headOf(column) {
-    const props = { scope: 'col', class: [column.number && 'num', column.wide && 'wide'].filter(Boolean).join(' ') }
-    if (!column.sort) return h('th', props, column.name)
-    const press = h('button', { type: 'button', class: 'sort' }, column.name)
-    press.addEventListener('click', () => {
-      order = order === `-${column.sort}` ? column.sort : `-${column.sort}`
-      void first()
-    })
-    return h('th', { ...props, 'aria-sort': 'none' }, press)
+  function sortBy(name) {
+    order = order === `-${name}` ? name : `-${name}`
+    void first()
   }
 
   function query() {
@@ -87,40 +77,14 @@ export function pagedList(
   }
 
   function show(page) {
-    columns.forEach((column, at) => {
-      if (!column.sort) return
-      const direction = { [column.sort]: 'ascending', [`-${column.sort}`]: 'descending' }[order ?? ''] ?? 'none'
-      heads[at].setAttribute('aria-sort', direction)
-    })
-    if (page.data.length === 0)
-      fill(body, h('tr', {}, h('td', { class: 'empty', colspan: String(columns.length) }, emptyWords(page))))
-    else fill(body, page.data.map(rowOf))
-    const from = pages.pagesBefore * PAGE + 1
-    const range =
-      page.data.length === 0 ? '' : `${from} to ${from + page.data.length - 1}${page.has_more ? ' of more' : ''}`
+    columns.forEach((column, at) => column.sort && heads[at].setAttribute('aria-sort', directionOf(column.sort, order)))
+    const isFiltered = Object.values(filters).some(({ value }) => value.trim() !== '')
+    fill(body, rowsOf(page, columns, isFiltered ? empty : none))
     fill(
       foot,
-      h('span', { class: 'muted' }, range),
+      h('span', { class: 'muted' }, rangeOf(page, pages.pagesBefore)),
       csv && h('a', { class: 'button small', href: csvAddress(path, query()), download: '' }, icon('download'), 'CSV'),
       pages.buttons(page),
-    )
-  }
-
-  function emptyWords(page) {
-    if (page.has_more) return 'None among those that were looked at. Go on to older ones.'
-    return Object.values(filters).some(({ value }) => value.trim() !== '') ? empty : none
-  }
-
-  function rowOf(row) {
-    return h(
-      'tr',
-      {},
-      columns.map(column => {
-        const props = { class: [column.number && 'num', column.wide && 'wide'].filter(Boolean).join(' ') || false }
-        return column.heading
-          ? h('th', { ...props, scope: 'row' }, column.cell(row))
-          : h('td', { ...props, 'data-label': column.name }, column.cell(row))
-      }),
     )
   }
 
@@ -130,27 +94,78 @@ export function pagedList(
   }
 
   if (address) fromAddress(filters)
-  const form = h('form', { class: 'filters', role: 'search' }, labels)
-  const later = debounced(() => void first())
-  form.addEventListener('submit', event => {
-    event.preventDefault()
-    void first()
-  })
-  form.addEventListener('input', later)
-  fill(
-    place,
-    h(
-      'section',
-      { class: 'card stack' },
-      labels.length > 0 && form,
-      actions.length > 0 && h('div', { class: 'row' }, actions),
-      fault,
-      table,
-      foot,
-    ),
-  )
+  const form = labels.length > 0 && filterForm(labels, () => void first())
+  const buttons = actions.length > 0 && h('div', { class: 'row' }, actions)
+  fill(place, h('section', { class: 'card stack' }, form, buttons, fault, table, foot))
   void load()
   return { reload: load }
+}
+
+/** A form that searches again when a filter has changed. @param {any[]} labels @param {() => void} search */
+function filterForm(labels, search) {
+  const form = h('form', { class: 'filters', role: 'search' }, labels)
+  form.addEventListener('submit', event => {
+    event.preventDefault()
+    search()
+  })
+  form.addEventListener('input', debounced(search))
+  return form
+}
+
+function scrolling(caption, className, heads, body) {
+  const head = h('thead', {}, h('tr', {}, heads))
+  return h(
+    'div',
+    { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': caption },
+    h('table', { class: `cards ${className}` }, h('caption', {}, caption), head, body),
+  )
+}
+
+/** @param {Column} column */
+function classOf(column) {
+  return [column.number && 'num', column.wide && 'wide'].filter(Boolean).join(' ')
+}
+
+/** @param {Column} column @param {(name: string) => void} sortBy */
+function headOf(column, sortBy) {
+  const { sort, name } = column
+  const props = { scope: 'col', class: classOf(column) }
+  if (!sort) return h('th', props, name)
+  const press = h('button', { type: 'button', class: 'sort' }, name)
+  press.addEventListener('click', () => sortBy(sort))
+  return h('th', { ...props, 'aria-sort': 'none' }, press)
+}
+
+/** @param {string} name @param {string | undefined} order */
+function directionOf(name, order) {
+  return { [name]: 'ascending', [`-${name}`]: 'descending' }[order ?? ''] ?? 'none'
+}
+
+/** @param {any} page @param {Column[]} columns @param {string} empty what an empty list says */
+function rowsOf(page, columns, empty) {
+  if (page.data.length > 0) return page.data.map(row => rowOf(row, columns))
+  const words = page.has_more ? 'None among those that were looked at. Go on to older ones.' : empty
+  return h('tr', {}, h('td', { class: 'empty', colspan: String(columns.length) }, words))
+}
+
+/** @param {any} row @param {Column[]} columns */
+function rowOf(row, columns) {
+  return h(
+    'tr',
+    {},
+    columns.map(column => {
+      const props = { class: classOf(column) || false }
+      return column.heading
+        ? h('th', { ...props, scope: 'row' }, column.cell(row))
+        : h('td', { ...props, 'data-label': column.name }, column.cell(row))
+    }),
+  )
+}
+
+function rangeOf(page, pagesBefore) {
+  if (page.data.length === 0) return ''
+  const from = pagesBefore * PAGE + 1
+  return `${from} to ${from + page.data.length - 1}${page.has_more ? ' of more' : ''}`
 }
 
 /** A link to another area that looks like what it names. @param {string} href @param {any} text */

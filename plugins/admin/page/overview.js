@@ -6,6 +6,7 @@ import { fill, h } from './dom.js'
 import { amount, duration, lastDays, number, percent } from './format.js'
 import { healthChip, quotaLine } from './accounts.js'
 import { hourChart } from './live.js'
+import { moneySeries } from './money-series.js'
 
 /** How often the days and the last hour are read again, in milliseconds. */
 const TREND_EVERY_MS = 60_000
@@ -37,13 +38,9 @@ export async function overviewArea(place) {
 
   const show = overview => {
     fill(state, `as of ${overview.at.slice(11, 19)} UTC`)
-    fill(
-      minute,
-      h('h2', {}, 'The last minute'),
-      overview.minute
-        ? sums(overview.minute, { running: overview.running })
-        : h('p', { class: 'empty' }, 'Counting begins …'),
-    )
+    const { minute: last, running } = overview
+    const counted = last ? sums(last, { running }) : h('p', { class: 'empty' }, 'Counting begins …')
+    fill(minute, h('h2', {}, 'The last minute'), counted)
     fill(today, h('h2', {}, 'Today (UTC)'), sums(overview.today, { yesterday }))
     fill(accounts, h('h2', {}, 'Accounts of the upstreams'), overview.accounts.map(accountLine))
     fill(trouble, faults(overview))
@@ -61,18 +58,28 @@ export async function overviewArea(place) {
     removeDays = await dayChart(days, {
       title: 'Revenue of the last 30 days',
       days: all,
-      series: cost.some(each => each > 0)
-        ? [
-            { name: 'your margin', values: credits.map((each, at) => Math.max(0, each - (cost[at] ?? 0))) },
-            { name: 'your cost', values: credits.map((each, at) => Math.min(each, cost[at] ?? 0)) },
-          ]
-        : [{ name: 'credits', values: credits }],
+      series: moneySeries(credits, cost).reverse(),
     })
   }
   await showTrend()
   show(await read('/overview'))
   const again = setInterval(() => document.hidden || void showTrend().catch(() => {}), TREND_EVERY_MS)
 
+  const disconnect = listen(show, words => fill(state, words))
+  return () => {
+    disconnect()
+    clearInterval(again)
+    removeDays()
+    chart.remove()
+  }
+}
+
+/**
+ * Listens to the overview while the page is visible.
+ * @param {(overview: any) => void} show @param {(words: string) => void} say
+ * @returns a function that stops listening
+ */
+function listen(show, say) {
   /** @type {EventSource | undefined} */
   let events
   const connect = () => {
@@ -80,19 +87,16 @@ export async function overviewArea(place) {
     if (document.hidden) return
     events = new EventSource(LIVE)
     events.addEventListener('overview', event => show(JSON.parse(event.data)))
-    events.addEventListener('unavailable', () => fill(state, 'The store or the database does not answer.'))
+    events.addEventListener('unavailable', () => say('The store or the database does not answer.'))
     events.addEventListener('over', () => void read('/session'))
     // The browser connects again by itself.
-    events.addEventListener('error', () => fill(state, 'The connection is lost. Trying again …'))
+    events.addEventListener('error', () => say('The connection is lost. Trying again …'))
   }
   connect()
   document.addEventListener('visibilitychange', connect)
   return () => {
     document.removeEventListener('visibilitychange', connect)
     events?.close()
-    clearInterval(again)
-    removeDays()
-    chart.remove()
   }
 }
 
@@ -179,15 +183,12 @@ function accountLine(account) {
 /** What an operator must look at. */
 function faults({ drifted, waiting, backlog_bytes: backlog, accounts }) {
   const out = accounts.filter(({ health }) => health !== 'ok')
+  const banner = (tone, text) => h('div', { class: `banner ${tone}`, role: 'alert' }, text)
+  const mebibytes = number(Math.round(backlog / 1_048_576))
   return [
-    drifted > 0 && ['bad', `The sums of ${number(drifted)} accounts do not agree. Run npx tollgate audit.`],
-    waiting > 0 && ['warn', `${number(waiting)} settlements wait for the store.`],
-    backlog > 10_000_000 && [
-      'warn',
-      `${number(Math.round(backlog / 1_048_576))} MiB of ended requests wait to be recorded.`,
-    ],
-    out.length > 0 && ['warn', `${out.map(({ account, health }) => `${account}: ${health}`).join('; ')}`],
+    drifted > 0 && banner('bad', `The sums of ${number(drifted)} accounts do not agree. Run npx tollgate audit.`),
+    waiting > 0 && banner('warn', `${number(waiting)} settlements wait for the store.`),
+    backlog > 10_000_000 && banner('warn', `${mebibytes} MiB of ended requests wait to be recorded.`),
+    out.length > 0 && banner('warn', out.map(({ account, health }) => `${account}: ${health}`).join('; ')),
   ]
-    .filter(Boolean)
-    .map(([tone, text]) => h('div', { class: `banner ${tone}`, role: 'alert' }, text))
 }

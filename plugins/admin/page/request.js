@@ -15,10 +15,8 @@ function credits(nano) {
   return `${nano.startsWith('-') ? '-' : ''}${digits.slice(0, -NANO_PLACES)}.${digits.slice(-NANO_PLACES)}`
 }
 
-/** @param {any} row @param {{ session: any, reload: () => unknown }} options */
-export function requestDialog(row, { session, reload }) {
-  const { body, close } = openDialog('Request', { wide: true })
-  const story = h('div', { class: 'stack' })
+/** What is known of a request, as names with values. @param {any} row @param {() => void} close */
+function factsOf(row, close) {
   const tokens = [
     ['input', row.input_tokens],
     ['cached', row.cache_read_tokens],
@@ -27,7 +25,7 @@ export function requestDialog(row, { session, reload }) {
   ].filter(([, count]) => count > 0)
   const cost = credits(row.operator_cost_nano)
   const margin = row.operator_cost_nano === null ? null : String(BigInt(row.cost_nano) - BigInt(row.operator_cost_nano))
-  const facts = [
+  return [
     ['Key', h('a', { href: `#/key/${row.key}`, on: { click: close } }, row.key_name || row.key)],
     ['Time', `${time(row.created_at)} UTC`],
     ['Model', row.requested_model === row.model ? row.model : `${row.model} (asked for as ${row.requested_model})`],
@@ -51,6 +49,12 @@ export function requestDialog(row, { session, reload }) {
     ['Reason', row.credit_reason],
     ['Request id', h('span', { class: 'mono' }, row.request_id)],
   ].filter(([, value]) => value)
+}
+
+/** @param {any} row @param {{ session: any, reload: () => unknown }} options */
+export function requestDialog(row, { session, reload }) {
+  const { body, close } = openDialog('Request', { wide: true })
+  const story = h('div', { class: 'stack' })
   const mayRefund =
     session.token.scope !== 'read' && row.type !== 'credit' && !row.cost_nano.startsWith('-') && row.cost_nano !== '0'
   const refundButton =
@@ -65,13 +69,12 @@ export function requestDialog(row, { session, reload }) {
       h(
         'dl',
         { class: 'facts' },
-        facts.map(([name, value]) => [h('dt', {}, name), h('dd', { class: 'break' }, value)]),
+        factsOf(row, close).map(([name, value]) => [h('dt', {}, name), h('dd', { class: 'break' }, value)]),
       ),
       h(
         'div',
         { class: 'row' },
-        mayRefund &&
-          button('Refund', async () => (await refund(row)) && (close(), reload()), { class: 'button danger' }),
+        refundButton,
         h('a', { class: 'button', href: `#/key/${row.key}`, on: { click: close } }, 'All of this key'),
         copyButton(() => row.request_id, 'Copy the id'),
       ),

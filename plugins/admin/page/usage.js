@@ -5,6 +5,7 @@ import { field, fill, h, icon, select } from './dom.js'
 import { fromAddress, times, toAddress } from './filters.js'
 import { amount, duration, lastDays, number, short, time } from './format.js'
 import { areaLink, pagedList } from './list.js'
+import { moneySeries } from './money-series.js'
 import { requestDialog } from './request.js'
 
 const GROUPS = [
@@ -61,18 +62,11 @@ export async function usageArea(place) {
     const rows = new Map(byDay.data.map(each => [each.group, each]))
     const values = member => span.map(each => Number(rows.get(each)?.[member] ?? 0))
     const [credits, cost] = [values('credits'), values('cost')]
-    const margin = credits.map((each, at) => Math.max(0, each - (cost[at] ?? 0)))
-    const hasCost = cost.some(each => each > 0)
     removeChart()
     removeChart = await dayChart(chart, {
       title: 'Credits by day',
       days: span,
-      series: hasCost
-        ? [
-            { name: 'your cost', values: credits.map((each, at) => Math.min(each, cost[at] ?? 0)) },
-            { name: 'your margin', values: margin },
-          ]
-        : [{ name: 'credits', values: credits }],
+      series: moneySeries(credits, cost),
     })
   }
   form.addEventListener('input', () => {
@@ -90,19 +84,31 @@ function daysBetween(from, to) {
   return days
 }
 
-function usageTable(rows, by) {
-  const columns = [
-    'Requests',
-    'Errors',
-    'Refused',
-    'Input',
-    'Output',
-    'Credits',
-    'Your cost',
-    'Margin',
-    'Median',
-    '95 %',
+const COLUMNS = ['Requests', 'Errors', 'Refused', 'Input', 'Output', 'Credits', 'Your cost', 'Margin', 'Median', '95 %']
+
+function usageRow(row, by) {
+  const cells = [
+    number(row.requests),
+    number(row.errors),
+    number(row.refused),
+    short(row.input + row.cache_read + row.cache_write),
+    short(row.output),
+    amount(row.credits),
+    Number(row.cost) > 0 ? amount(row.cost) : '–',
+    Number(row.cost) > 0 ? amount(row.margin) : '–',
+    duration(row.ms_p50),
+    duration(row.ms_p95),
   ]
+  const group = by === 'key' ? areaLink(`#/key/${row.group}`, row.name || row.group) : row.group || '–'
+  return h(
+    'tr',
+    {},
+    h('th', { scope: 'row', class: 'break' }, group),
+    cells.map((cell, at) => h('td', { class: 'num', 'data-label': COLUMNS[at] }, cell)),
+  )
+}
+
+function usageTable(rows, by) {
   const [, name] = GROUPS.find(([value]) => value === by) ?? []
   return h(
     'div',
@@ -118,7 +124,7 @@ function usageTable(rows, by) {
           'tr',
           {},
           h('th', { scope: 'col' }, name),
-          columns.map(each => h('th', { scope: 'col', class: 'num' }, each)),
+          COLUMNS.map(each => h('th', { scope: 'col', class: 'num' }, each)),
         ),
       ),
       h(
@@ -126,27 +132,7 @@ function usageTable(rows, by) {
         {},
         rows.length === 0
           ? h('tr', {}, h('td', { class: 'empty', colspan: '11' }, 'Nothing was used in this time.'))
-          : rows.map(row => {
-              const cells = [
-                number(row.requests),
-                number(row.errors),
-                number(row.refused),
-                short(row.input + row.cache_read + row.cache_write),
-                short(row.output),
-                amount(row.credits),
-                Number(row.cost) > 0 ? amount(row.cost) : '–',
-                Number(row.cost) > 0 ? amount(row.margin) : '–',
-                duration(row.ms_p50),
-                duration(row.ms_p95),
-              ]
-              const group = by === 'key' ? areaLink(`#/key/${row.group}`, row.name || row.group) : row.group || '–'
-              return h(
-                'tr',
-                {},
-                h('th', { scope: 'row', class: 'break' }, group),
-                cells.map((cell, at) => h('td', { class: 'num', 'data-label': columns[at] }, cell)),
-              )
-            }),
+          : rows.map(row => usageRow(row, by)),
       ),
     ),
   )

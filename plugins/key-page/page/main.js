@@ -10,6 +10,7 @@ import { statementPanel } from './statement.js'
 import { tabRow } from './tabs.js'
 import { themeButton } from './theme.js'
 
+const top = /** @type {HTMLElement} */ (document.getElementById('top'))
 const content = /** @type {HTMLElement} */ (document.getElementById('content'))
 
 /** @type {any} what the operator has set for this page */
@@ -32,7 +33,7 @@ function showTop() {
     { class: 'button small' },
   )
   fill(
-    document.getElementById('top'),
+    top,
     h('span', { class: 'brand' }, settings.title),
     h('span', { class: 'spring' }),
     currentKey() && forget,
@@ -53,12 +54,8 @@ function baseUrl() {
   return settings.base_url || location.origin
 }
 
-/** @param {any} [problem] why the last key was not accepted */
-async function showAsk(problem) {
-  shown++
-  refreshHeadline = () => {}
-  showTop()
-  document.title = `Your API key – ${settings.title}`
+/** The field for the key, which can show what is typed. */
+function keyField() {
   const input = h('input', {
     type: 'password',
     autocomplete: 'off',
@@ -66,7 +63,6 @@ async function showAsk(problem) {
     placeholder: 'sk-…',
     required: true,
   })
-  const keep = h('input', { type: 'checkbox', checked: true })
   const eye = button(
     icon('eye'),
     () => {
@@ -84,6 +80,17 @@ async function showAsk(problem) {
   const secret = h('div', { class: 'secret' })
   input.replaceWith(secret)
   secret.append(input, eye)
+  return { own, input }
+}
+
+/** @param {any} [problem] why the last key was not accepted */
+async function showAsk(problem) {
+  shown++
+  refreshHeadline = () => {}
+  showTop()
+  document.title = `Your API key – ${settings.title}`
+  const { own, input } = keyField()
+  const keep = h('input', { type: 'checkbox', checked: true })
   const form = h(
     'form',
     { novalidate: true },

@@ -152,18 +152,7 @@ export function setupPanel(panel, info, own, onSpent) {
   const show = () => {
     buttons.forEach((each, at) => each.setAttribute('aria-current', String(clients[at] === chosen)))
     const endpoint = offered(chosen)
-    if (!endpoint) {
-      const formats = chosen.needs.map(each => each.replace('POST ', '')).join(' or ')
-      return fill(
-        place,
-        h(
-          'div',
-          { class: 'banner warn' },
-          h('strong', {}, `This key cannot be used with ${chosen.name}.`),
-          h('p', {}, `${chosen.name} calls ${formats}, which ${info.key_type} keys do not serve.`),
-        ),
-      )
-    }
+    if (!endpoint) return fill(place, notOffered(chosen, info.key_type))
     const { context = null } = info.prices.find(each => each.model === model.value) ?? {}
     const values = { ...own, model: model.value, small: info.background_model, context, models: info.models, endpoint }
     const masked = { ...values, key: hidden.checked ? info.label : own.key }
@@ -197,6 +186,17 @@ export function setupPanel(panel, info, own, onSpent) {
     ),
   )
   show()
+}
+
+/** Says that a client cannot be used. @param {Client} client @param {string} type of the key */
+function notOffered({ name, needs }, type) {
+  const formats = needs.map(each => each.replace('POST ', '')).join(' or ')
+  return h(
+    'div',
+    { class: 'banner warn' },
+    h('strong', {}, `This key cannot be used with ${name}.`),
+    h('p', {}, `${name} calls ${formats}, which ${type} keys do not serve.`),
+  )
 }
 
 /** @param {Block} block @param {string} real what is copied */

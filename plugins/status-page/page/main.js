@@ -5,8 +5,8 @@ import { themeButton } from './theme.js'
 const REFRESH_MS = 30_000
 const TONES = { up: 'good', degraded: 'warn', down: 'bad' }
 
-const top = document.getElementById('top')
-const content = document.getElementById('content')
+const top = /** @type {HTMLElement} */ (document.getElementById('top'))
+const content = /** @type {HTMLElement} */ (document.getElementById('content'))
 
 function show({ title, at, models, key_types: types }) {
   document.title = `Status – ${title}`
