@@ -6,6 +6,7 @@ import { printable } from './lib/printable.ts'
 import { timedId } from './lib/ids.ts'
 import { createLog, Scrubber } from './lib/log.ts'
 import type { Environment } from './lib/environment.ts'
+import { alarmOnBrokenRules } from './money/assertions.ts'
 
 /** Milliseconds to wait at the end for the reader of the output. */
 const LAST_WORDS_MS = 2000
@@ -67,5 +68,7 @@ process.on('uncaughtException', cause => {
   environment.complain(`uncaught exception: ${cause.stack ?? cause.message}`)
   process.exit(1)
 })
+
+alarmOnBrokenRules((rule, facts) => log.error({ rule, ...facts }, 'a rule about money is broken'))
 
 await runCommandLine(process.argv.slice(2), environment, quiet)

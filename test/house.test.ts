@@ -54,7 +54,7 @@ const ROOMS: Readonly<Record<string, readonly string[]>> = {
   config: ['lib', 'money', 'formats'],
   records: ['errors.ts', 'lib', 'money', 'config'],
   store: ['lib', 'config'],
-  'ledger/script': ['errors.ts', 'lib', 'records', 'store'],
+  'ledger/script': ['errors.ts', 'lib', 'money', 'records', 'store'],
   'ledger/recovery': ['lib', 'money', 'records', 'store', 'ledger/script'],
   ledger: ['errors.ts', 'lib', 'money', 'config', 'records', 'store', 'ledger/script', 'ledger/recovery'],
   keys: ['errors.ts', 'lib', 'records', 'ledger/script', 'ledger/recovery', 'ledger'],
@@ -131,7 +131,7 @@ const ROOMS: Readonly<Record<string, readonly string[]>> = {
     'gateway.ts',
     'operator',
   ],
-  'main.ts': ['lib', 'commands'],
+  'main.ts': ['lib', 'money', 'commands'],
   web: ['errors.ts'],
   plugin: [
     'errors.ts',

@@ -6,6 +6,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import type { Log } from '../lib/log.ts'
 import { lru } from '../lib/lru.ts'
 import { sideBySide } from '../lib/side-by-side.ts'
+import { assertMoney } from '../money/assertions.ts'
 import { NewerTables } from '../records/migrations.ts'
 import { type Position, StaleEpoch } from '../records/recorder.ts'
 import type { Records } from '../records/records.ts'
@@ -205,6 +206,7 @@ export class Archiver {
   async #recordPages(pages: readonly Page[], epoch: number): Promise<void> {
     const positions = new Map(pages.map(page => [page.shard, lastOf(page)]))
     const all = pages.flatMap(({ entries }) => entries)
+    assertGrowing(all)
     await this.#records.recorder.record(all, positions, epoch)
     const { redis, keys } = this.#scripts
     await this.#expire(all)
@@ -243,4 +245,14 @@ interface Page {
 
 function lastOf({ entries }: Page): Position {
   return (entries.at(-1) as StreamEntry).position
+}
+
+/** Asserts that the ordinals of each account grow from entry to entry. */
+function assertGrowing(entries: readonly StreamEntry[]): void {
+  const last = new Map<string, number>()
+  for (const { account, id, ordinal } of entries) {
+    const before = last.get(account) ?? 0
+    assertMoney(ordinal > before, 'the ordinals of an account grow', () => ({ account, id, ordinal, before }))
+    last.set(account, ordinal)
+  }
 }

@@ -7,6 +7,7 @@ import type { Config, LedgerConfig } from '../config/config.ts'
 import type { Environment } from '../lib/environment.ts'
 import { timeOfId } from '../lib/ids.ts'
 import { SwapList } from '../lib/swap-list.ts'
+import { assertMoney } from '../money/assertions.ts'
 import type { HistoryEntry } from '../records/entry.ts'
 import type { Records } from '../records/records.ts'
 import type { Store } from '../store/store.ts'
@@ -32,6 +33,9 @@ import { orUnavailable, unavailable } from '../records/unavailable.ts'
 import { type Settlement, settlementOf } from './settlement.ts'
 import { Settler } from './settler.ts'
 import { StoredObjects } from './stored-objects.ts'
+
+/** Balances are below this amount in nano-credits, so that the script calculates exactly. */
+const EXACT_MAX = 2n ** 53n
 
 /** Interval at which recorded settlements are dropped, in milliseconds. */
 const DROP_EVERY_MS = 1000
@@ -195,6 +199,9 @@ export class Ledger {
     const [kind, sum = '0', other = '0', which] = answer
     if (kind === 'held') {
       const hold = new Hold(request, bucket, BigInt(sum), BigInt(other))
+      const facts = (): object => ({ account, id, asked: request.amount, held: hold.amount, balance: hold.balance })
+      assertMoney(hold.amount <= request.amount, 'a hold is at most what was asked for', facts)
+      assertMoney(hold.balance < EXACT_MAX, 'a balance is below 2^53', facts)
       this.#live.add(hold)
       return { kind, hold }
     }
@@ -229,6 +236,14 @@ export class Ledger {
     if (kind !== 'held') return 'over'
     hold.amount = BigInt(held)
     hold.balance = BigInt(balance)
+    const facts = (): object => ({
+      account: hold.account,
+      id: hold.id,
+      amount,
+      held: hold.amount,
+      balance: hold.balance,
+    })
+    assertMoney(hold.amount >= 0n && hold.balance < EXACT_MAX, 'an extended hold and its balance are amounts', facts)
     // This answer may arrive after the hold's end.
     if (!hold.over && !this.#live.has(hold)) this.#live.add(hold)
     return 'held'

@@ -1,6 +1,7 @@
 /** Read access to the ledger: sums in the store, and entries in the store and in the records, which are merged. */
 import type { Redis } from 'ioredis'
 import type { Quota } from '../config/config.ts'
+import { assertMoney } from '../money/assertions.ts'
 import { partMs, quotaAccount, ROLLING_PARTS, shareOf, windowAt } from './quota-windows.ts'
 import { type Balance, type Count, counted, countedDay, type HistoryEntry, type Summary } from '../records/entry.ts'
 import type { HistoryRange } from '../records/history.ts'
@@ -168,6 +169,7 @@ type StoredSums = Readonly<Record<'granted' | 'balance' | 'held', string | null 
 /** Returns the sums of an account from its fields. What was settled is granted - balance - held. */
 export function balanceFrom(fields: StoredSums): Balance {
   const [granted, balance, held] = [BigInt(fields.granted ?? 0), BigInt(fields.balance ?? 0), BigInt(fields.held ?? 0)]
+  assertMoney(held >= 0n, 'what is held is not negative', () => ({ granted, balance, held }))
   return { granted, balance, held, settled: granted - balance - held }
 }
 

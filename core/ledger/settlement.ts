@@ -1,5 +1,7 @@
 /** Settlements: how an exchange ends, as it is sent to the store and as it waits on disk. */
 import type { Environment } from '../lib/environment.ts'
+import { assertMoney } from '../money/assertions.ts'
+import { MAX_AMOUNT } from '../money/credits.ts'
 import { isId, timeOfId } from '../lib/ids.ts'
 import { bucketAt } from './script/buckets.ts'
 import type { ResendPart, End, HoldName } from './hold.ts'
@@ -27,6 +29,8 @@ export function settlementOf(
   { charge, kind, notes, resend }: End,
   at: number,
 ): Settlement {
+  assertMoney(charge >= 0n && charge <= MAX_AMOUNT, 'a charge is an amount', () => ({ account, id, charge }))
+  assertMoney(kind === 'settle' || charge === 0n, 'a voided hold charges nothing', () => ({ account, id, charge }))
   return {
     v: 1,
     account,

@@ -5,6 +5,7 @@
 import type { Attempt, Outcome } from '../exchange/exchange.ts'
 import type { CountedUsage } from '../formats/index.ts'
 import { type BilledUsage, chargeAll } from '../money/price.ts'
+import { assertMoney } from '../money/assertions.ts'
 import { inputTokens, NO_USAGE, plus, type Usage } from '../money/usage.ts'
 import { cancelParts, imagesApart } from './charge.ts'
 import { type Billable, bounded, cancelUsage, observed, plausible, reportOf, type Terms } from './estimate.ts'
@@ -142,6 +143,10 @@ export function billFor(x: Billable, outcome: Outcome, terms: Terms): Bill {
   const rule = ruleFor(x, outcome, terms)
   const failed = outcome.kind === 'failed' || x.tally.failure !== undefined
   const charged = RULES[rule]({ x, terms, reported })
+  const { billed: isBilled, charge, parts } = charged
+  const facts = (): object => ({ rule, charge, parts: parts.length })
+  assertMoney(!isBilled || parts.length < 2 || charge === chargeAll(parts), 'the parts of a charge sum to it', facts)
+  assertMoney(isBilled || charge === 0n, 'what is not billed is not charged', facts)
   return {
     ...charged,
     failed,

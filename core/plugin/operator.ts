@@ -11,6 +11,7 @@ export { STATEMENT_COLUMNS, statementPage, statementSums } from '../account/stat
 export { daysAsked, keyDays } from '../account/usage-days.ts'
 export { balanceOf, credits, dayUsage, isoTime, policyOf, PRIVATE, usageOf } from '../account/views.ts'
 export type { Quota } from '../config/config.ts'
+export { brokenRules } from '../money/assertions.ts'
 export { leastCharge } from '../money/price.ts'
 export type { HistoryEntry } from '../records/entry.ts'
 

@@ -1,7 +1,7 @@
 import { hash, timingSafeEqual } from 'node:crypto'
 import { GatewayError, type Outcome, Reply } from 'tollgate/plugin'
 import * as metering from 'tollgate/plugin/metering'
-import { defineBuiltIn, type BuiltInHost } from 'tollgate/plugin/operator'
+import { brokenRules, defineBuiltIn, type BuiltInHost } from 'tollgate/plugin/operator'
 import { Counter, labelled, metric, type Value } from './exposition.ts'
 import { RequestMetrics } from './requests.ts'
 
@@ -88,6 +88,12 @@ function ledgerLines({ ledger }: BuiltInHost): string[] {
     ...metric('tollgate_ledger_drifted_accounts', 'gauge', 'Accounts whose sums did not agree at the last audit.', [
       ['', ledger.drifted],
     ]),
+    ...metric(
+      'tollgate_broken_rules_total',
+      'counter',
+      'Assertions about money that have failed: a defect. See the log.',
+      [['', brokenRules()]],
+    ),
     ...metric('tollgate_settlements_waiting', 'gauge', 'Settlements that wait for the store.', [['', ledger.waiting]]),
     ...metric(
       'tollgate_unrecorded_age_seconds',

@@ -5,7 +5,7 @@ import { join } from 'node:path'
 import t, { type Test } from 'tap'
 import { definePlugin, type Exchange, type Host } from 'tollgate/plugin'
 import { bodyOf, drive } from 'tollgate/testing'
-import { type TestGateway, startGateway } from '../gateway.ts'
+import { startGateway, type TestGateway, until } from '../gateway.ts'
 import { CHAT, MESSAGES, RESPONSES } from './facts.ts'
 
 /** Starts a gateway with a plugin `probe` above `model-gate`, whose setup is this text. Its notes are in `seen`. */
@@ -90,7 +90,7 @@ t.test(
     )
     const key = await g.key('famB', 5n)
     await g.call(CHAT, { key, body: BODY })
-    await g.settled(key)
+    await until(() => seen().length === 3)
     await g.gateway.reload()
     t.match(seen(), [await g.id(key), 5_000_000_000n, true])
     await g.gateway.stop()

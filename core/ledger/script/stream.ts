@@ -3,6 +3,7 @@ import type { Redis } from 'ioredis'
 import { KINDS } from '../../records/entry.ts'
 import { notesFromText } from '../../records/notes.ts'
 import type { EndedEntry } from '../../records/entry.ts'
+import { assertMoney } from '../../money/assertions.ts'
 import type { Position } from '../../records/recorder.ts'
 import type { Scripts } from './scripts.ts'
 import { orUnavailable } from '../../records/unavailable.ts'
@@ -74,6 +75,10 @@ function entryOf(streamId: string, [, text = '']: readonly string[]): StreamEntr
   const position = positionOf(streamId)
   const kind = KINDS.find(each => each === name) ?? 'settle'
   const before = BigInt(earlier)
+  assertMoney(BigInt(charge) >= 0n && BigInt(waived) >= 0n, 'an entry charges and waives amounts', () => ({
+    account,
+    id,
+  }))
   return {
     id,
     account,

@@ -18,26 +18,11 @@ const PAGE = 100
  *   control for each member of the query; `address`: they stand in the address
  * @returns {{ reload: () => Promise<void> }}
  */
-export function pagedList(
-  place,
-  {
-    path,
-    caption,
-    columns,
-    filters = {},
-    fixed = {},
-    labels = [],
-    actions = [],
-    empty = 'Nothing matches.',
-    none = 'There is nothing here yet.',
-    sort,
-    className = '',
-    csv = true,
-    address = false,
-  },
-) {
+export function pagedList(place, list) {
+  const { path, caption, columns, filters, fixed, labels, actions, className, csv, address } = { ...DEFAULTS, ...list }
+  const { empty: emptyWords, none: noneWords } = { ...DEFAULTS, ...list }
   const pages = pager(load, ['Previous', 'Next'])
-  let order = sort
+  let order = list.sort
   /** @type {AbortController | undefined} */
   let running
   const body = h('tbody', {})
@@ -51,11 +36,7 @@ export function pagedList(
     void first()
   }
 
-  function query() {
-    const given = Object.entries(filters).map(([name, control]) => [name, control.value.trim()])
-    const all = [...Object.entries(fixed), ...given, ['sort', order ?? '']].filter(([, value]) => value !== '')
-    return new URLSearchParams(/** @type {any} */ (all))
-  }
+  const query = () => queryOf(filters, fixed, order)
 
   async function load() {
     running?.abort()
@@ -79,7 +60,7 @@ export function pagedList(
   function show(page) {
     columns.forEach((column, at) => column.sort && heads[at].setAttribute('aria-sort', directionOf(column.sort, order)))
     const isFiltered = Object.values(filters).some(({ value }) => value.trim() !== '')
-    fill(body, rowsOf(page, columns, isFiltered ? empty : none))
+    fill(body, rowsOf(page, columns, isFiltered ? emptyWords : noneWords))
     fill(
       foot,
       h('span', { class: 'muted' }, rangeOf(page, pages.pagesBefore)),
@@ -99,6 +80,25 @@ export function pagedList(
   fill(place, h('section', { class: 'card stack' }, form, buttons, fault, table, foot))
   void load()
   return { reload: load }
+}
+
+const DEFAULTS = {
+  filters: {},
+  fixed: {},
+  labels: [],
+  actions: [],
+  empty: 'Nothing matches.',
+  none: 'There is nothing here yet.',
+  className: '',
+  csv: true,
+  address: false,
+}
+
+/** @param {Record<string, any>} filters @param {Record<string, string>} fixed @param {string | undefined} order */
+function queryOf(filters, fixed, order) {
+  const given = Object.entries(filters).map(([name, control]) => [name, control.value.trim()])
+  const all = [...Object.entries(fixed), ...given, ['sort', order ?? '']].filter(([, value]) => value !== '')
+  return new URLSearchParams(/** @type {any} */ (all))
 }
 
 /** A form that searches again when a filter has changed. @param {any[]} labels @param {() => void} search */
