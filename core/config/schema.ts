@@ -281,7 +281,7 @@ export const SCHEMA = {
         ...DURATION,
         default: '30s',
         description:
-          "Time limit of one stage's `request`, `reroute`, `response`, `progress`, `decide`, `settle` or `close` hook, and of its setup.",
+          "Time limit of one stage's `request`, `attempt`, `response`, `progress`, `decide`, `settle` or `close` hook, and of its setup.",
       },
       drainDelay: {
         ...PAUSE,
