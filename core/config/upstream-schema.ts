@@ -84,7 +84,7 @@ const ACCOUNT = {
       minimum: 1,
       maximum: 1000,
       default: 1,
-      description: 'Share of the conversations that this account gets, relative to the other accounts.',
+      description: 'Weight of this account among the others: the part of the conversations that it gets.',
     },
     models: {
       type: 'array',
@@ -236,7 +236,7 @@ export const UPSTREAM = {
           maximum: 1,
           default: 0.5,
           expected: 'a share above 0 and at most 1, such as 0.5',
-          description: 'Share of failures that takes an account out, above 0 and at most 1.',
+          description: 'Fraction of failures that takes an account out, above 0 and at most 1.',
         },
         least: {
           type: 'integer',

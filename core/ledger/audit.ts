@@ -86,7 +86,7 @@ async function keysOf({ records }: Ledger, accounts: readonly string[]): Promise
 }
 
 /** What the store says of an account at one moment. */
-interface StoredAccount extends Balance {
+interface AccountInStore extends Balance {
   readonly ordinal: number
   readonly grants: number
   readonly version: number
@@ -130,11 +130,11 @@ class AccountAudit {
   async #compare(): Promise<{ words: string[]; certain: boolean } | undefined> {
     const key = await orUnavailable(this.#ledger.records.keys.get(this.#account))
     if (!key) return undefined
-    const before = await this.#stored()
+    const before = await this.#inStore()
     const fresh = await unrecorded(this.#ledger.scripts, this.#account)
     const held = await this.#held()
     const grants = await orUnavailable(this.#ledger.records.keys.grants(this.#account, 1))
-    const after = await this.#stored()
+    const after = await this.#inStore()
     // A new key is written to the store after it was recorded.
     if ((!before || !after) && key.pending) return undefined
     if (!before || !after) return { words: ['the store does not have the account'], certain: true }
@@ -180,7 +180,7 @@ class AccountAudit {
     return ordinal !== key.ordinal || settled !== key.settled
   }
 
-  async #stored(): Promise<StoredAccount | undefined> {
+  async #inStore(): Promise<AccountInStore | undefined> {
     const { redis, keys } = this.#ledger.scripts
     const names = ['granted', 'balance', 'held', 'ordinal', 'grants', 'holds', 'version'] as const
     const found = await orUnavailable(readFields(redis, keys.of(this.#account).account, names))
@@ -256,6 +256,6 @@ class AccountAudit {
   }
 }
 
-function sumsAsText(account: StoredAccount): Record<string, string> {
+function sumsAsText(account: AccountInStore): Record<string, string> {
   return Object.fromEntries(Object.entries(account).map(([name, value]) => [name, String(value)]))
 }

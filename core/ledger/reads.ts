@@ -164,10 +164,10 @@ export class Reads {
 }
 
 /** What the store has of the sums of an account. */
-type StoredSums = Readonly<Record<'granted' | 'balance' | 'held', string | null | undefined>>
+type SumFields = Readonly<Record<'granted' | 'balance' | 'held', string | null | undefined>>
 
 /** Returns the sums of an account from its fields. What was settled is granted - balance - held. */
-export function balanceFrom(fields: StoredSums): Balance {
+export function balanceFrom(fields: SumFields): Balance {
   const [granted, balance, held] = [BigInt(fields.granted ?? 0), BigInt(fields.balance ?? 0), BigInt(fields.held ?? 0)]
   assertMoney(held >= 0n, 'what is held is not negative', () => ({ granted, balance, held }))
   return { granted, balance, held, settled: granted - balance - held }

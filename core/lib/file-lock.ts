@@ -4,7 +4,7 @@
  */
 import { DatabaseSync } from 'node:sqlite'
 
-/** A lock that this process holds. */
+/** A lock of this process. */
 export interface FileLock {
   release(): void
 }

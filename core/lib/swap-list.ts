@@ -4,7 +4,7 @@
  * collection. An array that is filled from its end has no such history.
  */
 export interface Indexed {
-  /** Its index in the list that holds it; managed by the list. */
+  /** Its index in its list; managed by the list. */
   index: number
 }
 

@@ -10,7 +10,7 @@ export function conversationDigest(conversation: string): string {
  * Returns how strongly a conversation belongs to an account. The account with the largest score serves it. If one
  * account goes out, only its conversations move, and they return with it (rendezvous hashing).
  * @param conversation short
- * @param weight the account's share relative to others
+ * @param weight the weight of the account among the others
  */
 export function scoreOf(conversation: string, account: string, weight: number): number {
   const digest = createHash('sha1').update(`${account}\n${conversation}`).digest()

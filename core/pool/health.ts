@@ -1,5 +1,5 @@
 /**
- * The health of one account: whether it can be asked now. Failures in a row, or a large share of failures, take it out
+ * The health of one account: whether it can be asked now. Failures in a row, or a large fraction of failures, take it out
  * for a time that grows, as long as another account can serve. Then one request tries it. A refusal takes it out at once,
  * and no request is sent to it until the time is over. A wait that the provider asks for is always kept; most waits
  * belong to one model.

@@ -48,14 +48,14 @@ export function unpackHistogram(bytes: Uint8Array): Histogram {
 }
 
 /**
- * Returns the time in milliseconds below which a share of all times lie.
- * @param share from 0 to 1
+ * Returns the time in milliseconds below which a fraction of all times lie.
+ * @param fraction from 0 to 1
  * @returns undefined if there are no times
  */
-export function percentile(histogram: ReadonlyMap<number, number>, share: number): number | undefined {
+export function percentile(histogram: ReadonlyMap<number, number>, fraction: number): number | undefined {
   const total = [...histogram.values()].reduce((sum, count) => sum + count, 0)
   if (total === 0) return undefined
-  let left = total * share
+  let left = total * fraction
   for (const [bucket, count] of [...histogram].sort(([a], [b]) => a - b)) {
     left -= count
     // The middle of the bucket, on its scale.

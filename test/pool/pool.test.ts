@@ -366,7 +366,7 @@ t.test('a wait that is asked for again and again neither grows nor is logged eac
   const asked = Array.from({ length: 20 }, () => ask())
   for (const each of asked) each.fail(429, 5000)
   await until(() => logged() !== '')
-  t.equal(logged().match(/is not asked/g)?.length, 1)
+  t.equal(logged().match(/account out of rotation/g)?.length, 1)
   clock.now += 5000
   t.same(choose(), ['a'])
   ask().fail(500)

@@ -1,6 +1,6 @@
-/** How much JSON may hold, and why a text is refused. */
+/** How much JSON may contain, and why a text is refused. */
 
-/** How much a JSON text may hold. */
+/** How much a JSON text may contain. */
 export interface JsonLimits {
   /** Levels of nesting. */
   readonly depth: number

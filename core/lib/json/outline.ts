@@ -19,7 +19,7 @@ const MANY = 10_000
 export const PARSED_MAX = 500_000
 /** A member that matters neither to the reply nor to its cost, wherever it stands. */
 const DETAIL = 'logprobs'
-/** Members that hold the content of a reply: they are never left out. */
+/** Members with the content of a reply: they are never left out. */
 const CONTENT_MEMBERS: ReadonlySet<string> = new Set(['choices', 'output', 'content'])
 /** What replaces a string, an object or a list that is left out. */
 const EMPTY = { string: Buffer.from('""'), object: Buffer.from('{}'), list: Buffer.from('[]') }

@@ -69,7 +69,7 @@ export class JsonScanner {
   /**
    * @param single names that no object may have twice; a top-level name may never come twice then. Without it, the
    * scanner accepts what `JSON.parse` accepts
-   * @param largest how many values and names a top-level member may hold
+   * @param largest how many values and names a top-level member may contain
    * @param sought beginnings of strings to look for
    */
   constructor(
@@ -96,7 +96,7 @@ export class JsonScanner {
     const { length } = bytes
     const until = this.values + most
     let at = this.#at
-    // Results of earlier searches may not hold for the new bytes.
+    // Results of earlier searches may not be valid for the new bytes.
     this.#quote = -1
     this.#slash = -1
     this.#clean = length - at > MANY && !hasControl(bytes, at)

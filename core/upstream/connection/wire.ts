@@ -90,7 +90,7 @@ export class Wire implements RequestWire {
   /** Whether the reply's header is still incomplete. */
   #headless = false
   /** The bytes so far of an informational response, or of a possible one. */
-  #held: Buffer = NOTHING
+  #pending: Buffer = NOTHING
   #informationalBytes = 0
   /** Bytes that have arrived since the request began. */
   #readBytes = 0
@@ -99,7 +99,7 @@ export class Wire implements RequestWire {
   begin(): void {
     this.answered = false
     this.#headless = true
-    this.#held = NOTHING
+    this.#pending = NOTHING
     this.#informationalBytes = 0
     this.#wrote = false
     this.bodyBytes = 0
@@ -170,12 +170,12 @@ export class Wire implements RequestWire {
 
   /** Returns the bytes after the informational responses that precede the header. */
   #withoutInformational(chunk: Buffer, socket: Socket): Buffer {
-    let bytes = this.#held.length > 0 ? Buffer.concat([this.#held, chunk]) : chunk
-    this.#held = NOTHING
+    let bytes = this.#pending.length > 0 ? Buffer.concat([this.#pending, chunk]) : chunk
+    this.#pending = NOTHING
     for (;;) {
       // No header is shorter.
       if (bytes.length < INFORMATIONAL_LENGTH) {
-        this.#held = bytes
+        this.#pending = bytes
         return NOTHING
       }
       if (bytes[STATUS_AT] !== ONE || !INFORMATIONAL.test(bytes.toString('latin1', 0, INFORMATIONAL_LENGTH))) {
@@ -188,7 +188,7 @@ export class Wire implements RequestWire {
         return NOTHING
       }
       if (end === -1) {
-        this.#held = bytes
+        this.#pending = bytes
         return NOTHING
       }
       this.#informationalBytes += end + HEAD_END.length

@@ -9,8 +9,8 @@ const STUCK_MS = 1000
 export class BackPressure {
   readonly #x: HttpExchange
   readonly #body: ReplyBody
-  /** How many wait for the upstream to be held back. */
-  #holders = 0
+  /** How many ask for the pause. */
+  #pausers = 0
   /** Stops waiting for the client; undefined while the client takes what it is sent. */
   #stopWaiting: (() => void) | undefined
   /** For how long the client took nothing, since when it takes nothing now, and until when it last took nothing. */
@@ -24,8 +24,8 @@ export class BackPressure {
   }
 
   /** Nothing is read from the upstream for now. */
-  get holding(): boolean {
-    return this.#holders > 0
+  get isPausing(): boolean {
+    return this.#pausers > 0
   }
 
   /** The client takes nothing of what was sent. */
@@ -40,20 +40,20 @@ export class BackPressure {
     return this.#stuckMs >= STUCK_MS
   }
 
-  hold(): void {
-    if (this.#holders++ === 0) this.#body.pause()
+  pause(): void {
+    if (this.#pausers++ === 0) this.#body.pause()
     this.#x.isPaused = true
   }
 
   release(): void {
-    if (--this.#holders > 0) return
+    if (--this.#pausers > 0) return
     this.#x.isPaused = false
     this.#body.resume()
   }
 
-  /** Holds the upstream back until the client takes more. */
+  /** Pauses the upstream until the client takes more. */
   waitForClient(): void {
-    this.hold()
+    this.pause()
     const since = performance.now()
     this.#stuckSince = since
     this.#stopWaiting = this.#x.outlet.whenReady(() => {

@@ -37,7 +37,7 @@ export class StreamRelay {
   /** The bytes that came before the reply began. */
   readonly #comments = new ByteBuffer()
   readonly #commentsMemory: Allowance
-  /** Ends the time for which the events before the first content are held back. */
+  /** Ends the time for which the events before the first content wait. */
   #opening: Deadline | undefined
   /** Set when the reply has begun. */
   #filter: StreamFilter | undefined
@@ -83,8 +83,8 @@ export class StreamRelay {
     // One timer for each stream: it fires when the client has got nothing for a while.
     const silence = deadline(Math.min(keepaliveMs, idleMs, totalMs), () => {
       const now = performance.now()
-      // While the upstream is held back, its silence is the gateway's doing.
-      if (this.#pressure.holding) heardMs = now
+      // While the upstream is paused, its silence is the gateway's doing.
+      if (this.#pressure.isPausing) heardMs = now
       // An upstream that neither ends nor goes on after its last content has ended. Without a client, its usage may come.
       const silentMs = x.complete && !x.gone ? Math.min(keepaliveMs, idleMs) : idleMs
       if (now - heardMs >= silentMs || now - startedMs >= totalMs) return this.#finish('timeout')
@@ -100,7 +100,7 @@ export class StreamRelay {
       if (heardMs - startedMs >= totalMs) return this.#finish('timeout')
       this.#take(chunk)
       if (this.#wholeEvents.begun > LONG_BYTES && !this.#over) {
-        goOnInTurn(body, x.owner, () => !this.#pressure.holding && !this.#over)
+        goOnInTurn(body, x.owner, () => !this.#pressure.isPausing && !this.#over)
       }
     })
     body.on('end', () => {
@@ -153,7 +153,7 @@ export class StreamRelay {
   }
 
   /**
-   * Whether events are held back, because another account can be asked as long as there is no content.
+   * Whether events wait, because another account can be asked as long as there is no content.
    * @param events the latest ones
    * @throws FailedAttempt if one of them reports a failure
    */
@@ -178,7 +178,7 @@ export class StreamRelay {
       if (event.reading.usage) hooks.event(event)
   }
 
-  /** Begins the reply with what has been held back. */
+  /** Begins the reply with the events that have waited. */
   #begin(): void {
     const { x, hooks, body, makeHead, begun } = this.#relayed
     this.#opening?.clear()
@@ -218,7 +218,7 @@ export class StreamRelay {
     this.#write(out)
     if (filter.broken !== undefined) throw filter.broken
     for (const wait of this.#progress?.() ?? []) {
-      this.#hold()
+      this.#pauseForDecision()
       void wait.catch(() => {}).finally(() => this.#pressure.release())
     }
   }
@@ -266,8 +266,8 @@ export class StreamRelay {
     if (!this.#relayed.x.outlet.write(bytes) && !this.#pressure.stuck) this.#pressure.waitForClient()
   }
 
-  #hold(): void {
-    this.#pressure.hold()
+  #pauseForDecision(): void {
+    this.#pressure.pause()
     // The client gets what there is while the end is waited for.
     if (!this.#decided) this.#release()
   }
