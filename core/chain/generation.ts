@@ -10,6 +10,7 @@ import type { Recorded } from '../records/watcher.ts'
 import type { Config } from '../config/config.ts'
 import type { BuiltInExchange } from '../exchange/built-in.ts'
 import { noteFacts } from '../exchange/http-exchange.ts'
+import { guardedSignal } from '../lib/guarded-signal.ts'
 import { didYouMean, nearest } from '../lib/suggest.ts'
 import type { Log } from '../lib/log.ts'
 import { BUILT_IN_HOOKS, type BuiltInHost, hostFor } from './built-in-stage.ts'
@@ -109,7 +110,10 @@ export class Generation {
       for (const { plugin: name, options } of config.chain) {
         const plugin = plugins.get(name) as Plugin
         noteFacts(plugin.gives)
-        const own = hostFor(plugin, { ...host, retired: retiring.signal })
+        const retired = guardedSignal(retiring.signal, cause =>
+          log.error({ stage: name, err: cause }, 'a listener of host.retired failed'),
+        )
+        const own = hostFor(plugin, { ...host, retired })
         const setUp = plugin.setup(options as never, own as never)
         stages.push({
           plugin,

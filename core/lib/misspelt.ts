@@ -2,7 +2,10 @@
 import { suggest } from './suggest.ts'
 
 /** Members that engines and libraries look for on any object. */
-const PROBED: ReadonlySet<string> = new Set(['then', 'toJSON', 'asymmetricMatch', 'nodeType', 'tagName', '$$typeof'])
+const PROBED: ReadonlySet<string> = new Set(
+  // promises and JSON; util.inspect; pino; test frameworks
+  ['then', 'toJSON', 'href', 'protocol', 'socket', 'setHeader', 'asymmetricMatch', 'nodeType', 'tagName', '$$typeof'],
+)
 
 /**
  * Returns a prototype whose unknown members throw. It stands at the end of a prototype chain, so that only misses reach it:

@@ -1,4 +1,5 @@
 /** The contract with authors at run time: misspelt members, the prompt, the end of a configuration. */
+import { inspect } from 'node:util'
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -102,6 +103,36 @@ t.test(
     )
   },
 )
+
+t.test('a listener of host.retired that fails does not stop a reload, and the gateway serves on', async t => {
+  const g = await probing(
+    t,
+    `(_options, host) => {
+      host.retired.addEventListener('abort', () => { throw new Error('a listener that throws') })
+      host.retired.onabort = async () => { throw new Error('a listener that rejects') }
+      return { close() { seen.push('closed') } }
+    }`,
+  )
+  await g.gateway.reload()
+  await until(() => seen().includes('closed'))
+  t.equal(
+    await g
+      .key('famB', 5n)
+      .then(key => g.call(CHAT, { key, body: BODY }))
+      .then(({ status }) => status),
+    200,
+  )
+})
+
+t.test('x, x.body and host can be printed', async t => {
+  const { x } = await drive(
+    definePlugin({ name: 'reads', summary: 'Reads.', on: 'inference', setup: (_options: object, _host: Host) => ({}) }),
+    { facts: { body: bodyOf(Buffer.from(JSON.stringify(BODY))) } },
+  )
+  t.match(inspect(x), /body/)
+  t.doesNotThrow(() => inspect((x as Exchange & { body: object }).body))
+  t.end()
+})
 
 /** Returns the prompt of a body, as a plugin sees it. */
 async function promptOf(path: string, body: object): Promise<readonly string[]> {
