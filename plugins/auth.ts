@@ -40,7 +40,7 @@ export default defineBuiltIn({
       if (type.addresses?.has(x.address) === false) return new GatewayError('address_refused')
       if (counts) return undefined
       const least = leastOf(type)
-      // A retry may get the reply that exhausted the key. Whether it does is known only after its body has been read.
+      // A resend may get the reply that exhausted the key. Whether it does is known only after its body has been read.
       return key.balance < least && !clientRequests.mayJoin(key.id, x)
         ? exhausted(key.balance, least, config.contact)
         : undefined

@@ -19,7 +19,7 @@ type Known = BuiltInExchange & BuiltInWith<'key' | 'secret' | 'body'>
 
 /**
  * Returns the reply of an earlier request to a resend, so that a request is sent and charged once. A client that sends
- * an `idempotency-key` gets the running or finished reply of that key. A retry that an SDK counts takes over the
+ * an `idempotency-key` gets the running or finished reply of that key. A resend that an SDK counts takes over the
  * request with the same body whose client has left.
  */
 export default defineBuiltIn({
@@ -35,7 +35,7 @@ export default defineBuiltIn({
         type: 'integer',
         minimum: 1,
         default: 1_048_576,
-        description: 'Maximum size in bytes of a reply that is kept for a retry.',
+        description: 'Maximum size in bytes of a reply that is kept for a resend.',
       },
     },
   },
@@ -75,7 +75,7 @@ class Requests {
   /** Requests by their exchanges. */
   readonly #made = new WeakMap<BuiltInExchange, ClientRequest>()
 
-  /** @param replyBytes most bytes of a reply that is kept for a retry */
+  /** @param replyBytes most bytes of a reply that is kept for a resend */
   constructor(host: BuiltInHost, replyBytes: number) {
     this.#host = host
     this.#replyBytes = replyBytes

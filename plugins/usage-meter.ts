@@ -124,18 +124,18 @@ class Meter {
     return runningHold
   }
 
-  /** Goes on to another account. @returns false if it cannot be asked */
+  /** Goes on to another upstream account. @returns false if its quotas cannot be held */
   async goOn(x: BuiltInExchange & Metered, failed: Attempt): Promise<boolean> {
     const { runningHold } = x
     const { quotaHolds } = runningHold
-    // The upstream account pays for what the failed attempt used. The customer does not. An account that was not
-    // asked after all has used nothing.
-    const isNew = runningHold.lastFailed !== failed
+    // The upstream account pays for what the failed attempt used. The customer does not. If this one cannot be asked
+    // either, the hook runs again with the same failed attempt, whose use counts once.
+    const isNew = runningHold.accountedFor !== failed
     const used = isNew ? usedBy(x) : []
     const upstream = this.#host.config.upstreams.get(failed.upstream)
     const cost = isNew && upstream ? costOf(x, used, upstream) : undefined
     runningHold.lostCost += cost ?? 0n
-    runningHold.lastFailed = failed
+    runningHold.accountedFor = failed
     runningHold.quotaHolds = []
     this.#holder.endQuotas(quotaHolds, used, cost)
     const holds = await this.#heldFor(x)
@@ -162,7 +162,7 @@ class Meter {
     const resend = result.billed ? resendPartOf(x, outcome) : undefined
     const { keyHold, quotaHolds } = x.runningHold
     const onItsWay = this.#holder.end(keyHold, { charge: result.charge, kind, notes, resend })
-    // The upstream account pays for every attempt: its quota ignores retries, and counts what a failed attempt reports.
+    // The upstream account pays for every attempt: its quota ignores resends, and counts what a failed attempt reports.
     const used = result.billed ? result.parts : usedBy(x)
     this.#holder.endQuotas(quotaHolds, used, costOf(x, used, x.route.upstream), notes)
     if (result.quarantined) quarantine(x, this.#host)
@@ -313,7 +313,7 @@ function holdRequest(
     rotation,
     concurrency,
     half: !stream && !clampOutput,
-    end: why => end(x, why, terms, host),
+    endExchange: why => end(x, why, terms, host),
   }
 }
 

@@ -107,8 +107,8 @@ export class Chain {
   }
 
   /**
-   * Limits the time of a request hook. The time that a client takes to send its body does not count. A hook that
-   * resolves after the limit has let the request pass too late: it is settled at once, as it may have set money aside.
+   * Limits the time of a request hook. The time that a client takes to send its body does not count. If a
+   * hook resolves after the limit, its stage is settled at once, since it may have set money aside.
    */
   #limited(result: Promise<unknown>, x: HttpExchange, placed: PlacedStage): Promise<unknown> {
     const { plugin, stage } = placed

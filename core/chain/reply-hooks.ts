@@ -84,12 +84,12 @@ export class ReplyHooks {
   }
 
   /**
-   * Runs the attempt hooks.
+   * Asks the attempt hooks about a new account after an attempt that failed.
    * @param failed the attempt at the account before
    * @returns false if a stage refuses the new account
    * @throws GatewayError of a stage
    */
-  async attempt(failed: Attempt): Promise<boolean> {
+  async nextAccount(failed: Attempt): Promise<boolean> {
     let usable = true
     for (const placed of this.#hooks.attempt) {
       try {

@@ -1,4 +1,4 @@
-/** Where the bytes of a reply go: to the client that asked, and to the retries that have joined. */
+/** Where the bytes of a reply go: to the client that asked, and to the resends that have joined. */
 import type { ClientReply, Headers } from './reply.ts'
 import { GatewayError, Reply } from '../errors.ts'
 import { NOTHING, ByteBuffer } from '../lib/byte-buffer.ts'
@@ -24,7 +24,7 @@ export interface ReplyOwner {
 /** A reply on its way to all clients that listen to it. */
 export class Outlet {
   /** Undefined once the reply has ended. */
-  #speaker: ReplyOwner | undefined
+  #owner: ReplyOwner | undefined
   #status = 0
   #headers: Headers | undefined
   #sentHead = false
@@ -33,15 +33,15 @@ export class Outlet {
   #kept: ByteBuffer | undefined
   #keptMax = 0
   #room: SharedBytes | undefined
-  #over = false
+  #hasEnded = false
   /** Called before the last bytes go to a client. */
   #decided: (() => Promise<void>) | undefined
   /** The reply has ended, and a client has all of it. */
   #taken = false
 
-  constructor(reply: ClientReply, speaker: ReplyOwner) {
+  constructor(reply: ClientReply, owner: ReplyOwner) {
     this.#replies = [reply]
-    this.#speaker = speaker
+    this.#owner = owner
     reply.onLeave = this.#leave
   }
 
@@ -55,9 +55,9 @@ export class Outlet {
     return this.#replies.length === 0 && !this.#taken
   }
 
-  /** The whole reply has been sent. */
-  get over(): boolean {
-    return this.#over
+  /** All of the reply has been handed over; it may still be on its way. */
+  get ended(): boolean {
+    return this.#hasEnded
   }
 
   /** A client that joins now can get the reply from its start. */
@@ -131,7 +131,7 @@ export class Outlet {
    */
   async end(last: Buffer = NOTHING, decided?: () => Promise<void>): Promise<void> {
     this.#keep(last)
-    this.#over = true
+    this.#hasEnded = true
     this.#decided = decided
     if (this.#replies.length === 1) await this.#replies[0]?.end(last, decided)
     else await Promise.all(this.#replies.map(reply => reply.end(last, decided)))
@@ -139,7 +139,7 @@ export class Outlet {
     this.#taken = this.#replies.length > 0
     this.#replies = []
     this.#leaveRoom()
-    this.#speaker = undefined
+    this.#owner = undefined
   }
 
   /** Closes the connections of all clients. */
@@ -174,7 +174,7 @@ export class Outlet {
       throw new GatewayError('rate_limited', { message: 'Too many retries wait for this reply.', retryAfterMs: 1000 })
     if (this.#headers) reply.begin(this.#status, this.#headers)
     const bytes = this.#kept?.all ?? NOTHING
-    if (this.#over) {
+    if (this.#hasEnded) {
       this.#taken = true
       await reply.end(bytes, this.#decided)
       // A client that left early may come again.
@@ -185,7 +185,7 @@ export class Outlet {
     this.#replies.push(reply)
     reply.onLeave = this.#leave
     if (this.#sentHead) reply.write(bytes)
-    if (alone) this.#speaker?.clientJoined()
+    if (alone) this.#owner?.clientJoined()
     await new Promise<void>(resolve => reply.res.on('close', resolve))
   }
 
@@ -193,7 +193,7 @@ export class Outlet {
   readonly #leave = (reply: ClientReply): void => {
     if (!this.#replies.includes(reply)) return
     this.#replies = this.#replies.filter(other => other !== reply)
-    if (this.empty && !this.#over) this.#speaker?.allClientsLeft()
+    if (this.empty && !this.#hasEnded) this.#owner?.allClientsLeft()
   }
 
   #keep(bytes: Buffer): void {

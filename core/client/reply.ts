@@ -12,7 +12,7 @@ const ONE_WRITE_MAX = 16 * 1024
 const SLOW_SLICE_BYTES = 64 * 1024
 
 /** The exchange that the response belongs to. */
-export interface ReplyRecipient {
+export interface ReplyExchange {
   readonly id: string
   /** Whose long work it is to send the reply. */
   readonly owner: string
@@ -27,14 +27,14 @@ export class ClientReply {
   readonly res: ServerResponse
   /** Called when the client leaves before it has the whole reply. */
   onLeave: ((reply: ClientReply) => void) | undefined
-  readonly #asker: ReplyRecipient
+  readonly #exchange: ReplyExchange
   /** The headers, until they are sent. */
   #head: Headers | undefined
   #closed: (() => void) | undefined
 
-  constructor(res: ServerResponse, asker: ReplyRecipient) {
+  constructor(res: ServerResponse, exchange: ReplyExchange) {
     this.res = res
-    this.#asker = asker
+    this.#exchange = exchange
     res.on('close', () => {
       this.#closed?.()
       if (!res.writableFinished) this.onLeave?.(this)
@@ -68,14 +68,14 @@ export class ClientReply {
   /** Sends the head. @param length bytes of the whole body, if known */
   sendHead(length?: number): void {
     if (!this.#head) return
-    const { id } = this.#asker
+    const { id } = this.#exchange
     const known = length !== undefined && { 'content-length': length }
     this.res.writeHead(this.res.statusCode, {
       'x-request-id': id,
       'request-id': id,
       ...this.#head,
       ...known,
-      ...this.#asker.closing(),
+      ...this.#exchange.closing(),
     })
     this.#head = undefined
   }
@@ -122,7 +122,7 @@ export class ClientReply {
       // Small slices show that a slow client takes something.
       length = taken ? SLICE_BYTES : SLOW_SLICE_BYTES
       if (!taken) await new Promise<void>(resolve => this.whenReady(resolve))
-      await turn(this.#asker.owner)
+      await turn(this.#exchange.owner)
     }
     return left
   }
@@ -155,7 +155,7 @@ export class ClientReply {
       const now = socket.bytesWritten - socket.writableLength
       if (now === taken) this.res.destroy()
       taken = now
-    }, this.#asker.limits.writeIdleMs)
+    }, this.#exchange.limits.writeIdleMs)
     return () => clearInterval(watch)
   }
 }

@@ -18,7 +18,7 @@ export interface AuditOptions {
   readonly repair?: boolean
 }
 
-/** Runs the audit and prints its findings. With `repair`, it first corrects what accounts have reserved. */
+/** Runs the audit and prints its findings. With `repair`, it first corrects what accounts have held. */
 export async function runAudit(environment: Environment, config: Config, options: AuditOptions): Promise<void> {
   const { corrections, ...report } = await onLedger(environment, config, async (ledger, keys) => {
     const only = options.key === undefined ? undefined : (await find(keys, options.key)).id
@@ -30,7 +30,7 @@ export async function runAudit(environment: Environment, config: Config, options
     environment.print(JSON.stringify({ ...report, ...(corrections && { corrections }) }))
   } else {
     for (const correction of corrections ?? []) environment.print(`corrected ${wordsOf(correction)}`)
-    if (corrections?.length === 0) environment.print('nothing to repair: what is reserved agrees with the holds')
+    if (corrections?.length === 0) environment.print('nothing to repair: what is held agrees with the holds')
     for (const { account, findings } of report.drifts)
       for (const finding of findings) environment.complain(`${account}: ${finding}`)
     environment.print(`${report.accounts} accounts, ${report.entries} entries, ${report.drifts.length} with drift`)
@@ -46,7 +46,7 @@ export async function runAudit(environment: Environment, config: Config, options
   if (report.drifts.length > 0) await environment.exit(1)
 }
 
-/** Corrects what accounts have reserved, and notes in the audit log what was changed. */
+/** Corrects what accounts have held, and notes in the audit log what was changed. */
 async function repair(
   { scripts, records }: Ledger,
   environment: Environment,

@@ -162,19 +162,19 @@ export const SCHEMA = {
       retries: {
         ...DURATION,
         default: '15m',
-        description: 'How long a reply is kept for a retry, and how long a lost attempt counts for one.',
+        description: 'How long a reply is kept for a resend, and how long an undelivered request counts for one.',
       },
       keptReplies: {
         ...SIZE,
         default: '64MiB',
-        description: 'Memory for all replies that are kept for retries; the same again while they arrive.',
+        description: 'Memory for all replies that are kept for resends; the same again while they arrive.',
       },
       waivers: {
         type: 'integer',
         minimum: 0,
         maximum: 10_000,
         default: 20,
-        description: 'Maximum charges per key and hour that are waived for lost attempts.',
+        description: 'Maximum charges per key and hour that are waived for undelivered requests.',
       },
       freeEntries: {
         type: 'integer',

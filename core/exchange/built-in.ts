@@ -56,7 +56,7 @@ export interface BuiltInExchange extends Omit<Exchange, Fact | 'format' | 'read'
    * reasoning.
    */
   readonly silentMs: number
-  /** Whether no client waits for the reply, and it is not read on. */
+  /** Whether no client waits and the reply is not read on, or the gateway has ended the exchange. */
   readonly over: boolean
   /** Where the reply goes. */
   readonly outlet: Outlet

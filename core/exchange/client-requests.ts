@@ -50,14 +50,14 @@ export class ClientRequest {
     return this.#exchange?.over === true && !this.#exchange.complete
   }
 
-  /** The reply for a retry; undefined if it is no longer available from its start. */
+  /** The reply for a resend; undefined if it is no longer available from its start. */
   get reply(): JoinedReply | undefined {
     return this.#outlet.joinable ? new JoinedReply(this.#outlet) : undefined
   }
 
   /** The whole reply has been sent or kept. */
   get whole(): boolean {
-    return this.#outlet.over
+    return this.#outlet.ended
   }
 
   /** Bytes of the reply that are kept. */
@@ -123,7 +123,7 @@ const ENTRY_BYTES = 1024
 
 /** The requests of one process that may be sent again. */
 export class ClientRequests {
-  /** How long a reply is kept for its retry, in milliseconds. */
+  /** How long a reply is kept for its resend, in milliseconds. */
   readonly keptMs: number
   /** Bytes left for replies that are kept while they arrive. */
   readonly room: SharedBytes
@@ -134,7 +134,7 @@ export class ClientRequests {
   readonly #kept: LRUCache<ClientRequest, true>
 
   /**
-   * @param ms how long a reply is kept for its retry
+   * @param ms how long a reply is kept for its resend
    * @param bytes bytes for all kept replies
    */
   constructor(ms: number, bytes: number) {

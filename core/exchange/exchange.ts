@@ -96,7 +96,7 @@ export interface Facts {
   stored: Stored
   extras: RequestExtras
   tally: ReplyTally
-  /** What is held for the request at the key. */
+  /** What is held for the request: the least of what the balance and the quotas gave. */
   runningHold: HeldAmount
 }
 /** The name of a fact. */
@@ -184,7 +184,7 @@ export interface Exchange extends Readonly<Partial<Facts>> {
   readonly address: string
   /** The group of addresses that limits per address count for: of IPv6, a network of 64 bits. */
   readonly addressGroup: string
-  /** Aborts when the client leaves. */
+  /** Aborts when nobody wants the reply any more, or the gateway ends the exchange. */
   readonly signal: AbortSignal
   /** When the request came, in milliseconds since the epoch. */
   readonly startedAt: number
@@ -215,7 +215,7 @@ export interface Exchange extends Readonly<Partial<Facts>> {
    */
   read(limit: number): Promise<Buffer>
   /**
-   * Calls back when the exchange is over.
+   * Calls back when the exchange has ended and is settled.
    * @returns a function that cancels the call
    */
   whenClosed(callback: () => void): () => void

@@ -19,13 +19,14 @@ import {
 import type { BuiltInExchange, BuiltInFacts, Route } from './built-in.ts'
 import { formatAbove, formatOf, PLAIN, type Format } from '../formats/index.ts'
 import { groupOf } from '../lib/addresses.ts'
-import { type AbandonedReply, endReasonOf, type EndCause } from './abandoned-reply.ts'
+import type { ReadOnPolicy } from './read-on-policy.ts'
+import { type EndCause, endReasonOf } from './request-end.ts'
 import type { Limits } from '../config/config.ts'
 import { BODY_COPIES, UNCOUNTED_BODY_BYTES } from '../client/memory.ts'
 import { Reservation } from '../lib/fair-budget.ts'
 import { NO_USAGE, type Usage } from '../money/usage.ts'
 import { UpstreamClock } from './upstream-clock.ts'
-import { type ReplyRecipient, ClientReply, merged } from '../client/reply.ts'
+import { type ReplyExchange, ClientReply, merged } from '../client/reply.ts'
 import { JoinedReply, Outlet, type ReplyOwner } from '../client/outlet.ts'
 import type { Indexed } from '../lib/swap-list.ts'
 import { failWaiting } from './waiting.ts'
@@ -38,7 +39,7 @@ import { targetOf } from '../client/target.ts'
  * An exchange over a socket. `phase` shows how far it has come. `over`, `isPaused` and `usageIsFinal` are separate
  * flags, because each can be true in several phases.
  */
-export class HttpExchange implements BuiltInExchange, Indexed, ReplyRecipient, ReplyOwner {
+export class HttpExchange implements BuiltInExchange, Indexed, ReplyExchange, ReplyOwner {
   index = -1
   readonly id: string
   readonly method: string
@@ -74,8 +75,8 @@ export class HttpExchange implements BuiltInExchange, Indexed, ReplyRecipient, R
   /** Why the gateway ended the exchange before its reply began, if it did. */
   stopped: EndCause | undefined = undefined
   /** Decides whether the reply is read on when all clients have left. Without it, the reply is given up. */
-  abandonedReply: AbandonedReply | undefined = undefined
-  /** Whether no client waits for the reply, and the gateway closes the upstream. */
+  readOn: ReadOnPolicy | undefined = undefined
+  /** Whether no client waits and the reply is not read on, or the gateway has ended the exchange. */
   over = false
   /** Measures how long the upstream works, and how long it is silent. */
   upstreamClock = new UpstreamClock()
@@ -122,13 +123,13 @@ export class HttpExchange implements BuiltInExchange, Indexed, ReplyRecipient, R
   }
 
   allClientsLeft(): void {
-    if (this.abandonedReply) this.abandonedReply.left()
+    if (this.readOn) this.readOn.left()
     else this.#leave('client')
   }
 
   clientJoined(): void {
     if (this.begun) this.firstByteAfter ??= this.#server.now() - this.startedAt
-    this.abandonedReply?.joined()
+    this.readOn?.joined()
   }
 
   identify(key: Key): void {
@@ -260,19 +261,19 @@ export class HttpExchange implements BuiltInExchange, Indexed, ReplyRecipient, R
     this.recent = undefined
     this.usageIsFinal = false
     this.inOnePiece = false
-    this.endAbandonedReply()
+    this.endReadOn()
     this.upstreamClock = new UpstreamClock()
   }
 
   /** Notes that the reply need not be read further once its clients have left. */
-  endAbandonedReply(): void {
-    this.abandonedReply?.over()
-    this.abandonedReply = undefined
+  endReadOn(): void {
+    this.readOn?.over()
+    this.readOn = undefined
     this.giveUp()
   }
 
   giveUp(): void {
-    if (this.gone && this.abandonedReply?.mayEnd() !== false) this.#leave('client')
+    if (this.gone && this.readOn?.mayEnd() !== false) this.#leave('client')
   }
 
   #leave(why: EndCause): void {

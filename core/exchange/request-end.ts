@@ -1,6 +1,7 @@
 /** How a request ended: whether it was served, who failed if it was not, and what it is called in counts and histories. */
-import { ERRORS, type ErrorCode, type Party } from '../errors.ts'
-import type { Attempt, Outcome } from './exchange.ts'
+import { ERRORS, type ErrorCode, type GatewayError, type Party } from '../errors.ts'
+import type { Usage } from '../money/usage.ts'
+import type { Attempt, Outcome, StopReason } from './exchange.ts'
 
 /** How requests end. A refusal is a failure that the client or its key has caused. */
 export const END_KINDS = ['served', 'failed', 'refused', 'left'] as const
@@ -65,4 +66,13 @@ function failed(who: Party, code: RequestEnd['code'], status: RequestEnd['status
 
 function whoFailed(code: ErrorCode, last: Attempt | undefined): Party {
   return (ASKED.has(code) ? last?.who : undefined) ?? ERRORS[code].who
+}
+
+/** Why an exchange ends before its reply. */
+export type EndCause = 'client' | 'drain' | { readonly budget: Usage } | { readonly disabled: GatewayError }
+
+/** The reason, as the outcome of the exchange names it. */
+export function endReasonOf(why: EndCause): 'client' | StopReason {
+  if (typeof why === 'string') return why
+  return 'budget' in why ? 'budget' : 'disabled'
 }

@@ -66,7 +66,7 @@ export class Background {
   readonly #work = new Set<Promise<unknown>>()
   #leading = false
   #beats = 0
-  /** The epoch of the store in which what is reserved was compared with the holds. */
+  /** The epoch of the store in which what is held was compared with the holds. */
   #recounted: number | undefined
   /** The epoch in which the files of the store were written anew. */
   #rewritten: number | undefined
@@ -119,7 +119,7 @@ export class Background {
       this.#every(archiveEveryMs, 'recording what ended', () => this.archive()),
       this.#every(reapEveryMs, 'ending expired holds', () => this.#whenLeading(() => this.reap())),
       this.#every(BEAT_MS, 'writing to the store what is pending', () => this.#whenLeading(() => this.applyPending())),
-      this.#every(BEAT_MS, 'comparing what is reserved', () => this.#whenLeading(() => this.#recount())),
+      this.#every(BEAT_MS, 'comparing what is held', () => this.#whenLeading(() => this.#recount())),
       this.#every(BEAT_MS, 'recording how requests ended', () => this.#recordRequests()),
       this.#every(RETENTION_EVERY_MS, 'deleting old exchanges', () => this.#whenLeading(() => this.deleteOld())),
     ]
@@ -234,7 +234,7 @@ export class Background {
     return key
   }
 
-  /** Compares what is reserved with the holds, once after each restart of the store. */
+  /** Compares what accounts have held with their holds, once in each epoch of the store. */
   async #recount(): Promise<void> {
     const { epoch, meta } = this.#continuity
     if (this.#recounted === epoch) return
@@ -256,9 +256,9 @@ export class Background {
     await recount(this.#scripts, this.#config.leaseMs, {
       goesOn,
       corrected: correction =>
-        this.#log.warn(correction, 'what an account had reserved did not agree with its holds; it is corrected'),
+        this.#log.warn(correction, 'what an account had held did not agree with its holds; it is corrected'),
       failed: (account, cause) =>
-        this.#log.warn({ account, err: cause }, 'what an account has reserved cannot be compared with its holds'),
+        this.#log.warn({ account, err: cause }, 'what an account has held cannot be compared with its holds'),
     })
     if (!goesOn()) return
     await meta.set({ recounted: String(epoch) })

@@ -1,4 +1,4 @@
-/** Claimed names: an idempotency key that one process at a time may use, whichever process a retry reaches. */
+/** Claimed names: an idempotency key that one process at a time may use, whichever process a resend reaches. */
 import { randomUUID } from 'node:crypto'
 import { operation } from './script/names.ts'
 import type { Scripts } from './script/scripts.ts'

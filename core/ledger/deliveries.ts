@@ -58,15 +58,15 @@ export class Deliveries {
 
   /**
    * Delivers a settlement. Resolves as soon as the store or the disk has it; if neither takes it, it stays in memory.
-   * @param isNew whether no process has it on its disk if this one is killed before the store answers
+   * @param mustBeSafe whether it goes to the disk if the store is late; not for one that the store has taken before
    */
-  deliver(settlement: Settlement, isNew = true): Promise<void> {
+  deliver(settlement: Settlement, mustBeSafe = true): Promise<void> {
     const safe = Promise.withResolvers<void>()
-    void this.#deliver(settlement, isNew, safe.resolve)
+    void this.#deliver(settlement, mustBeSafe, safe.resolve)
     return safe.promise
   }
 
-  async #deliver(settlement: Settlement, isNew: boolean, isSafe: () => void): Promise<void> {
+  async #deliver(settlement: Settlement, mustBeSafe: boolean, isSafe: () => void): Promise<void> {
     const { account, id } = settlement
     this.#running++
     let onDisk: Promise<unknown> | undefined
@@ -76,7 +76,7 @@ export class Deliveries {
       isSafe()
     }
     // What the store gets twice counts once.
-    const late = isNew ? deadline(UNANSWERED_MS, () => void put()) : undefined
+    const late = mustBeSafe ? deadline(UNANSWERED_MS, () => void put()) : undefined
     try {
       await this.send(settlement)
       isSafe()

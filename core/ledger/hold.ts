@@ -33,7 +33,7 @@ export interface HoldRequest extends HoldName {
   readonly concurrency?: number | undefined
   /** For how long the request has waited for one of them to end, in milliseconds. */
   readonly waitedMs?: number | undefined
-  /** For an upstream account: its allocation per window. */
+  /** For an upstream account: its quota. */
   readonly quota?: Quota | undefined
   /** For a quota in cost: what the request costs for each nano-credit that it is charged, in nano-units. */
   readonly rate?: bigint | undefined
@@ -44,7 +44,7 @@ export interface HoldRequest extends HoldName {
   /** Returns the charge for what the customer has received so far, in nano-credits, with its notes. */
   readonly floor: () => { readonly charge: bigint; readonly notes: Partial<Notes> }
   /** Called when the exchange must end: its key was disabled, or a newer abandoned reply took its place. */
-  readonly end?: ((why: EndReason) => void) | undefined
+  readonly endExchange?: ((why: EndReason) => void) | undefined
 }
 
 /** Why the ledger ends an exchange before its reply is complete. */
@@ -95,7 +95,7 @@ export class Hold implements HoldName, Indexed {
 }
 
 /** How a hold ends. */
-export interface End {
+export interface HoldEnd {
   readonly charge: bigint
   readonly kind: 'settle' | 'void'
   readonly notes: Notes
@@ -110,6 +110,9 @@ export interface End {
 export interface ResendPart {
   /** Identifies the request. Safe in a store key. */
   readonly request: string
-  /** `lost`: this one delivered nothing. `retry`: this resend delivered its reply. */
+  /**
+   * `lost`: this one delivered nothing, so it is the undelivered request. `retry`: this resend delivered its reply. The
+   * store and the outbox have these words of their first version.
+   */
   readonly part: 'lost' | 'retry'
 }

@@ -16,7 +16,7 @@ import { Background } from './background.ts'
 import { Buckets } from './script/buckets.ts'
 import { Claims } from './claims.ts'
 import { Continuity } from './recovery/continuity.ts'
-import { type End, type EndReason, Hold, type HoldAnswer, type HoldName, type HoldRequest } from './hold.ts'
+import { type HoldEnd, type EndReason, Hold, type HoldAnswer, type HoldName, type HoldRequest } from './hold.ts'
 import { Deliveries } from './deliveries.ts'
 import { UncertainHolds } from './uncertain-holds.ts'
 import { KeptItems } from './kept-items.ts'
@@ -77,6 +77,8 @@ export class Ledger {
   #timers: readonly NodeJS.Timeout[] = []
   /** Whether no other process can use the store. */
   #alone = false
+  /** Accounts whose sums did not agree at the last check. */
+  drifted = 0
   readonly #deliveries: Deliveries
   readonly #settler: Settler
   readonly #uncertain: UncertainHolds
@@ -114,9 +116,6 @@ export class Ledger {
     const send = (settlement: Settlement): Promise<void> => this.#send(settlement)
     this.#deliveries = new Deliveries({ log, newId, now, folder: outboxFolder, send, storeNow })
   }
-
-  /** Accounts whose sums did not agree at the last check. */
-  drifted = 0
 
   /** Settlements that wait for the store. */
   get waiting(): number {
@@ -192,7 +191,7 @@ export class Ledger {
     try {
       answer = await this.#requested(request, bucket)
     } catch (thrown) {
-      const end: End = { charge: 0n, kind: 'void', notes: request.notes }
+      const end: HoldEnd = { charge: 0n, kind: 'void', notes: request.notes }
       this.#uncertain.add(settlementOf({ account, id, bucket }, end, this.continuity.now()))
       throw thrown
     }
@@ -230,7 +229,7 @@ export class Ledger {
     if (hold.over) return 'over'
     const [kind, held = '0', balance = '0'] = await this.#settler.extend(hold, amount)
     if (kind === 'off') {
-      hold.request.end?.(held as EndReason)
+      hold.request.endExchange?.(held as EndReason)
       return 'off'
     }
     if (kind !== 'held') return 'over'
@@ -263,9 +262,9 @@ export class Ledger {
     const [kind, first] = await this.scripts.run(operation('abandon', account, names, { id, most, whole }))
     // A reply without such a slot still counts towards the concurrency.
     if (kind === 'ok') hold.abandoned = true
-    else if (kind === 'full' && !whole) hold.request.end?.('crowded')
+    else if (kind === 'full' && !whole) hold.request.endExchange?.('crowded')
     // If the hold belongs to another process, that process learns of it at its next renewal.
-    if (first !== undefined) this.#abandoned.get(holdKey({ account, id: first }))?.request.end?.('crowded')
+    if (first !== undefined) this.#abandoned.get(holdKey({ account, id: first }))?.request.endExchange?.('crowded')
   }
 
   /** Ends the abandonment of a hold: a client receives its reply again. */
@@ -278,12 +277,12 @@ export class Ledger {
   }
 
   /** Ends a hold with its charge. Returns at once. While the store is unavailable, the settlement waits on disk. */
-  settle(hold: HoldName, end: End): void {
+  settle(hold: HoldName, end: HoldEnd): void {
     void this.dispatch(hold, end)
   }
 
   /** Like `settle`. Resolves when the settlement is on its way: handed to the store's connection, or on disk. */
-  dispatch(hold: HoldName, end: End): Promise<void> {
+  dispatch(hold: HoldName, end: HoldEnd): Promise<void> {
     if (hold instanceof Hold) {
       hold.over = true
       this.#live.delete(hold)

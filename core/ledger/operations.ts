@@ -5,7 +5,7 @@ import type { Hold, HoldRequest } from './hold.ts'
 import { partMs, ROLLING_PARTS, windowAt } from './quota-windows.ts'
 import { type Operation, operation } from './script/names.ts'
 import type { Settlement } from './settlement.ts'
-import { leaseOf, type StoreKeys } from './script/store-keys.ts'
+import { leaseName, type StoreKeys } from './script/store-keys.ts'
 
 /** What the records know of an exchange: nothing, or that it was reaped, with its charge and the number of that entry. */
 export type Verdict = '' | '?' | 'N' | `R${string}:${string}`
@@ -17,7 +17,7 @@ export function verdictOf(known: HistoryEntry | undefined): Verdict {
 
 /** The settings of the ledger that a settlement needs. */
 export interface SettlementLimits {
-  readonly retriesMs: number
+  readonly resendsMs: number
   readonly waivers: number
   readonly freeEntries: number
 }
@@ -32,10 +32,10 @@ export function holdOperation(
   const { account, id, amount, least, version, quota, sharer = '', concurrency = 0, half = false } = request
   const { account: own, leases, shares } = keys.of(account)
   const names = { account: own, hold: keys.hold(account, id), leases }
-  const wanted = { lease: leaseOf(request, bucket), amount, least, leaseMs, bucket, notes: notesText(request.notes) }
+  const wanted = { lease: leaseName(request, bucket), amount, least, leaseMs, bucket, notes: notesText(request.notes) }
   if (!quota) {
     const waitedMs = Math.floor(request.waitedMs ?? 0)
-    return operation('hold', account, names, { ...wanted, version, slots: concurrency, half, waitedMs })
+    return operation('hold', account, names, { ...wanted, version, concurrency, half, waitedMs })
   }
   const ofQuota = { ...wanted, quota: quota.amount, sharer }
   const { window } = quota
@@ -56,9 +56,10 @@ export function extendOperation(
   const { account, id, bucket, request } = hold
   const { charge, notes } = request.floor()
   const { account: own, leases, slots } = keys.of(account)
-  const names = { account: own, hold: keys.hold(account, id), leases, outcomes: keys.outcomes(account, bucket), slots }
+  const outcomes = keys.outcomes(account, bucket)
+  const names = { account: own, hold: keys.hold(account, id), leases, outcomes, slotsOrShares: slots }
   return operation('extend', account, names, {
-    lease: leaseOf(hold, bucket),
+    lease: leaseName(hold, bucket),
     id,
     amount,
     leaseMs,
@@ -77,7 +78,7 @@ export function renewOperation(hold: Hold, leaseMs: number, keys: StoreKeys): Op
   const { account: own, leases, slots } = keys.of(account)
   const names = { account: own, hold: keys.hold(account, id), leases, slots }
   return operation('renew', account, names, {
-    lease: leaseOf(hold, bucket),
+    lease: leaseName(hold, bucket),
     id,
     floor: charge,
     leaseMs,
@@ -92,7 +93,7 @@ export function settleOperation(
   settlement: Settlement,
   verdict: Verdict,
   keys: StoreKeys,
-  { retriesMs, waivers, freeEntries }: SettlementLimits,
+  { resendsMs, waivers, freeEntries }: SettlementLimits,
 ): Operation {
   const { account, id, bucket, charge, kind, notes, attempt: resend } = settlement
   const { account: own, leases, stream, slots } = keys.of(account)
@@ -102,12 +103,12 @@ export function settleOperation(
     leases,
     stream,
     outcomes: keys.outcomes(account, bucket),
-    slots,
+    slotsOrShares: slots,
     // Without a part it is not used, and any key of the shard will do.
     resends: resend ? keys.resends(account, resend.request) : own,
   }
   return operation('settle', account, names, {
-    lease: leaseOf(settlement, bucket),
+    lease: leaseName(settlement, bucket),
     id,
     name: account,
     charge,
@@ -115,7 +116,7 @@ export function settleOperation(
     notes,
     verdict,
     part: resend?.part ?? '',
-    partMs: retriesMs,
+    partMs: resendsMs,
     waiversMax: waivers,
     freeEntriesMax: freeEntries,
   })
@@ -126,6 +127,6 @@ export function reapOperation(lease: string, keys: StoreKeys): Operation {
   const [account = '', id = '', bucket = ''] = lease.split(' ')
   const { account: own, leases, stream, slots } = keys.of(account)
   const outcomes = keys.outcomes(account, bucket)
-  const names = { account: own, hold: keys.hold(account, id), leases, stream, outcomes, slots }
+  const names = { account: own, hold: keys.hold(account, id), leases, stream, outcomes, slotsOrShares: slots }
   return operation('reap', account, names, { lease, id, name: account })
 }

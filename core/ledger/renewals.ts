@@ -72,8 +72,8 @@ export class Renewals {
         ([kind, why]) => {
           // It was reaped, or lost with a failed store, and its request runs on.
           if (kind === 'gone' && !hold.over) this.#restore(hold)
-          else if (kind === 'off') request.end?.(why as EndReason)
-          else if (kind === 'crowded' && hold.abandoned) request.end?.('crowded')
+          else if (kind === 'off') request.endExchange?.(why as EndReason)
+          else if (kind === 'crowded' && hold.abandoned) request.endExchange?.('crowded')
         },
         () => {
           // A lease lasts three renewals, so the next renewal may still be in time.

@@ -32,7 +32,7 @@ export async function restoreHolds(
       if (!(causeOf(thrown) instanceof RefusedOperation)) throw thrown
       return ['refused']
     })
-    if (kind === 'off') hold.request.end?.(sum as EndReason)
+    if (kind === 'off') hold.request.endExchange?.(sum as EndReason)
     if (kind !== 'held') return
     hold.amount = BigInt(sum)
     hold.balance = BigInt(balance)

@@ -4,7 +4,7 @@ import { assertMoney } from '../money/assertions.ts'
 import { MAX_AMOUNT } from '../money/credits.ts'
 import { isId, timeOfId } from '../lib/ids.ts'
 import { bucketAt } from './script/buckets.ts'
-import type { ResendPart, End, HoldName } from './hold.ts'
+import type { ResendPart, HoldEnd, HoldName } from './hold.ts'
 import { notesText } from '../records/notes.ts'
 
 /** A settlement as it is sent to the store. */
@@ -14,10 +14,10 @@ export interface Settlement extends HoldName {
   readonly bucket: string
   /** In nano-credits. */
   readonly charge: string
-  readonly kind: End['kind']
+  readonly kind: HoldEnd['kind']
   /** The notes as `notesText` writes them. */
   readonly notes: string
-  /** The name of this member is that of the first version of this form. */
+  /** The part among resends. On disk it is called `attempt`, as in version 1 of this form. */
   readonly attempt?: ResendPart | undefined
   /** When it was first sent, in milliseconds since the epoch. */
   readonly at: number
@@ -26,7 +26,7 @@ export interface Settlement extends HoldName {
 /** Returns the settlement for an end. */
 export function settlementOf(
   { account, id, bucket }: HoldName & { readonly bucket?: string | undefined },
-  { charge, kind, notes, resend }: End,
+  { charge, kind, notes, resend }: HoldEnd,
   at: number,
 ): Settlement {
   assertMoney(charge >= 0n && charge <= MAX_AMOUNT, 'a charge is an amount', () => ({ account, id, charge }))

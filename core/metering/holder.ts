@@ -2,7 +2,7 @@
 import type { KeyType, Quota } from '../config/config.ts'
 import { afterWait, GatewayError } from '../errors.ts'
 import type { BuiltInExchange, BuiltInWith } from '../exchange/built-in.ts'
-import { type End, type Hold, type HoldAnswer, type HoldRequest, scaled } from '../ledger/hold.ts'
+import { type HoldEnd, type Hold, type HoldAnswer, type HoldRequest, scaled } from '../ledger/hold.ts'
 import type { Keys } from '../keys/keys.ts'
 import type { Ledger } from '../ledger/ledger.ts'
 import { quotaAccount } from '../ledger/quota-windows.ts'
@@ -160,7 +160,7 @@ export class Holder {
    * Ends a hold. If it is one on a key's account, the next request that waits for its slot is called.
    * @returns what `Ledger.dispatch` returns
    */
-  end(hold: Hold, end: End): Promise<void> {
+  end(hold: Hold, end: HoldEnd): Promise<void> {
     const onItsWay = this.#host.ledger.dispatch(hold, end)
     // The store settles first and answers the next question after that.
     this.#host.meter.lines.ended(hold.account)

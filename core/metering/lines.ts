@@ -26,14 +26,14 @@ export interface Patience {
 }
 
 /** Why a waiting request is called: a request has ended, it is time to look, or it has waited long enough. */
-type Turn = 'end' | 'look' | 'over'
+type Call = 'end' | 'look' | 'over'
 
 /** Asks for a slot when it is the request's turn. @param waitedMs for how long it has waited */
 type Again<T> = (waitedMs: number) => Promise<T>
 
 /** A waiting request. */
 class Waiter {
-  #resolve: ((turn: Turn) => void) | undefined
+  #resolve: ((turn: Call) => void) | undefined
 
   /** Whether it waits to be called. Otherwise it asks, and is about to get a slot. */
   get isIdle(): boolean {
@@ -41,11 +41,11 @@ class Waiter {
   }
 
   /** Waits until it is called. */
-  turn(): Promise<Turn> {
+  turn(): Promise<Call> {
     return new Promise(resolve => (this.#resolve = resolve))
   }
 
-  call(turn: Turn): void {
+  call(turn: Call): void {
     const resolve = this.#resolve
     this.#resolve = undefined
     resolve?.(turn)
@@ -107,7 +107,7 @@ class Line {
     gone.addEventListener('abort', over)
     this.waiting.push(waiter)
     this.#looking ??= setInterval(() => this.waiting[0]?.call('look'), LOOK_MS)
-    let leavesPlace = false
+    let leavesSlot = false
     try {
       for (;;) {
         if (isOver) return BUSY
@@ -115,11 +115,11 @@ class Line {
         this.#callNext()
         const turn = await called
         if (turn === 'over') return BUSY
-        leavesPlace = true
+        leavesSlot = true
         if (gone.aborted) return BUSY
         const answer = await this.ask(() => request(performance.now() - beganMs))
         // After a look, there may be more slots. A refused request leaves its slot to the next one.
-        leavesPlace = answer.kind === 'held' ? turn === 'look' : answer.kind !== 'busy'
+        leavesSlot = answer.kind === 'held' ? turn === 'look' : answer.kind !== 'busy'
         if (answer.kind !== 'busy') return answer
       }
     } finally {
@@ -130,7 +130,7 @@ class Line {
         clearInterval(this.#looking)
         this.#looking = undefined
       }
-      if (leavesPlace) this.ended()
+      if (leavesSlot) this.ended()
     }
   }
 }

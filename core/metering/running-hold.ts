@@ -43,7 +43,7 @@ export class RunningHold implements Indexed {
   /** Whether the exchange has ended and its holds have been settled. */
   settled = false
   /** The failed attempt that was accounted for last. */
-  lastFailed: Attempt | undefined
+  accountedFor: Attempt | undefined
   /** What attempts at other accounts cost the operator, in nano-credits. */
   lostCost = 0n
   readonly #ledger: Ledger
@@ -53,7 +53,7 @@ export class RunningHold implements Indexed {
   #checkAtBytes = 0
   #extending: Promise<void> | undefined
   #outputRate: bigint | undefined
-  /** Whether the balance covered less than requested. The hold must be used up before the balance is asked again. */
+  /** Whether the balance or a quota covered less than requested. The hold must be used up before the balance is asked again. */
   #underfunded: boolean
 
   /** @param aheadTokens output tokens by which the hold stays ahead */

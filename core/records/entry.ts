@@ -106,7 +106,7 @@ export interface HistoryEntry {
   readonly bookedLate?: boolean
   /** The bucket of its outcome in the store: an hour and a number, such as `497000.0`. */
   readonly bucket: string
-  /** Nano-credits that an earlier attempt at the same request was already charged. */
+  /** Nano-credits that an earlier sending of the same request was already charged. */
   readonly waived: bigint
   readonly notes: Partial<Notes>
 }

@@ -17,7 +17,7 @@ export interface Commit {
 
 /** Commits that are kept. A process that has seen none of them has been idle for long. */
 const KEPT_MAX = 10_000
-/** Name of the id of the branch in the database. */
+/** Name of the id of the branch in the database: the word of the first version. An epoch is something else today. */
 const BRANCH = 'epoch'
 
 /** The database lacks transactions that were committed. */

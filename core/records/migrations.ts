@@ -189,8 +189,11 @@ export async function changeTold(
   })
 }
 
-/** Name of the number that counts how often a store was restored from these records. */
-const EPOCH = 'generation'
+/**
+ * Name of the epoch: how often a store was restored from these records. It is the word of the first version, in the records
+ * and in the store; a generation is something else today.
+ */
+export const EPOCH = 'generation'
 
 /** Name of the id of the store that is used with these records. */
 export const STORE = 'store'
@@ -213,7 +216,7 @@ export async function epochToRecord(sql: Sql): Promise<number> {
   return numbers.get(EPOCH) ?? 0
 }
 
-/** Returns that number. */
+/** Returns the epoch. */
 export async function epochOf(sql: Sql): Promise<number> {
   return Number((await meta(sql, EPOCH)) ?? 0)
 }

@@ -55,7 +55,7 @@ export interface ServerOptions {
 const LOOKS = 16
 
 /** With fewer slots, one key would occupy all of them. */
-const PLACES_MIN = 2
+const SLOTS_MIN = 2
 
 /** The HTTP server of one address in one process. */
 export class GatewayServer {
@@ -176,7 +176,7 @@ export class GatewayServer {
     res.on('close', () => this.#connections.replied(connection))
     const generation = this.#options.current()
     this.#resources.slots.total = Math.max(
-      PLACES_MIN,
+      SLOTS_MIN,
       connectionsMax(generation.config.limits.connections, this.#options.openFiles),
     )
     const setup = { id: this.#options.newId(), limits: generation.config.limits, connection }

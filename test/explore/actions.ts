@@ -2,7 +2,7 @@
 import { GatewayError } from '../../core/errors.ts'
 import { auditAccount } from '../../core/ledger/audit.ts'
 import { Hold, type HoldRequest } from '../../core/ledger/hold.ts'
-import { leaseOf } from '../../core/ledger/script/store-keys.ts'
+import { leaseName } from '../../core/ledger/script/store-keys.ts'
 import { holdOperation, reapOperation, renewOperation } from '../../core/ledger/operations.ts'
 import { recoverRecords } from '../../core/ledger/recovery/records-recovery.ts'
 import { recount } from '../../core/ledger/recovery/recount.ts'
@@ -21,7 +21,7 @@ export type Mutation = SimulationMutation | 'restores no hold' | 'counts no hold
 
 const HOUR_MS = 3_600_000
 const LEASE_MS = 24 * HOUR_MS
-const LIMITS = { leaseMs: LEASE_MS, retriesMs: HOUR_MS, waivers: 1000, freeEntries: 1000 }
+const LIMITS = { leaseMs: LEASE_MS, resendsMs: HOUR_MS, waivers: 1000, freeEntries: 1000 }
 const NOTES = { endpoint: '/x', model: 'm', type: 't', stream: true }
 /** Nano-credits that a request holds at first, and when it has grown, and what its customer has received then. */
 const [HELD, EXTENDED, RECEIVED] = [10n, 15n, 4]
@@ -239,7 +239,7 @@ export class Actions {
 
   async #reap(x: number): Promise<void> {
     const { scripts, account, ids, bucket } = this.#world
-    await this.#try(this.#send(reapOperation(leaseOf({ account, id: ids[x] ?? '' }, bucket), scripts.keys)))
+    await this.#try(this.#send(reapOperation(leaseName({ account, id: ids[x] ?? '' }, bucket), scripts.keys)))
   }
 
   async #deliver(at: number): Promise<void> {

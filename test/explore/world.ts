@@ -10,7 +10,7 @@ import type { Test } from 'tap'
 import { OF_SUMS } from '../../core/ledger/script/buckets.ts'
 import { Keys } from '../../core/keys/keys.ts'
 import type { Ledger } from '../../core/ledger/ledger.ts'
-import { leaseOf } from '../../core/ledger/script/store-keys.ts'
+import { leaseName } from '../../core/ledger/script/store-keys.ts'
 import { Scripts } from '../../core/ledger/script/scripts.ts'
 import type { Operation } from '../../core/ledger/script/names.ts'
 import { readStream, type StreamEntry } from '../../core/ledger/script/stream.ts'
@@ -297,7 +297,7 @@ export class World {
   /** Lets the lease of a request end. */
   expire(x: number): Promise<void> {
     const { account, bucket } = this
-    const lease = leaseOf({ account, id: this.ids[x] ?? '' }, bucket)
+    const lease = leaseName({ account, id: this.ids[x] ?? '' }, bucket)
     return this.once(`expire ${x}`, 'store', async () => {
       await this.scripts.redis.zadd(this.scripts.keys.of(account).leases, 'XX', 1, lease)
     })
@@ -310,7 +310,7 @@ export class World {
     const id = this.ids[x] ?? ''
     return this.once(`bring back ${x}`, 'store', async () => {
       await redis.set(keys.hold(account, id), `${amount} 0 ${bucket} - 0 []`)
-      await redis.zadd(keys.of(account).leases, '9'.repeat(13), leaseOf({ account, id }, bucket))
+      await redis.zadd(keys.of(account).leases, '9'.repeat(13), leaseName({ account, id }, bucket))
     })
   }
 

@@ -31,7 +31,7 @@ const WAIT_MS = 2000
 const SUSPECT_EVERY = 10
 /** Time after a store was restored in which other processes restore their holds, in milliseconds. */
 const OTHERS_MS = 1500
-/** What a check reads of what the processes share. */
+/** What a check reads of what the processes share. The field `generation` has the epoch, as in the first version. */
 const FIELDS = 'records store shards layout servers lostAt generation beat commit fallen'.split(' ')
 
 /** What watching a store needs. */

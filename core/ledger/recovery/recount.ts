@@ -1,5 +1,5 @@
 /**
- * Compares what accounts have reserved with their holds, and corrects it. A server that is restarted on a torn file may
+ * Compares what accounts have held with their holds, and corrects it. A server that is restarted on a torn file may
  * have a hold that its account never counted, or lack one that it did.
  */
 import { formatCredits } from '../../money/credits.ts'
@@ -62,7 +62,7 @@ async function compared(
 ): Promise<Correction | undefined> {
   const { account: own, leases, slots } = scripts.keys.of(account)
   const args = { name: account, holdPrefix: scripts.keys.hold(account, ''), leaseMs, seen: [...holds].join(' ') }
-  const recounting = operation('recount', account, { account: own, leases, slots }, args)
+  const recounting = operation('recount', account, { account: own, leases, slotsOrShares: slots }, args)
   const [kind, from = '', to = '', fromHolds, toHolds] = await scripts.run(recounting)
   if (kind !== 'corrected') return undefined
   return { account, reserved: { from, to }, holds: { from: Number(fromHolds), to: Number(toHolds) } }
@@ -78,7 +78,7 @@ function creditsOf(nano: string): string {
   return formatCredits(BigInt(nano))
 }
 
-/** Returns the accounts that have holds or something reserved, with the ids of the holds that were seen. */
+/** Returns the accounts that have holds or something held, with the ids of the holds that were seen. */
 async function accountsToCompare(
   scripts: Scripts,
   only: string | undefined,

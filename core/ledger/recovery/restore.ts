@@ -4,7 +4,7 @@
  */
 import { OF_SUMS } from '../script/buckets.ts'
 import { operation, readFields } from '../script/names.ts'
-import { leaseOf } from '../script/store-keys.ts'
+import { leaseName } from '../script/store-keys.ts'
 import { assertMoney } from '../../money/assertions.ts'
 import { type HistoryEntry, latestEndMs, reapedCharge } from '../../records/entry.ts'
 import type { RecordedKey } from '../../records/key-records.ts'
@@ -127,7 +127,7 @@ export class Restorer {
     const outcomes = keys.outcomes(account, bucket)
     const names = { account: own, hold: keys.hold(account, id), leases, outcomes, slots }
     const how = kind === 'reaped' ? 'R' : 'F'
-    const lease = leaseOf({ account, id }, bucket)
+    const lease = leaseName({ account, id }, bucket)
     const args = { lease, id, ordinal, charge, how, before, recent, reapedCharge: reapedCharge(entry) }
     await this.#scripts.run(operation('replay', account, names, args))
   }

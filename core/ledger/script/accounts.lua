@@ -106,12 +106,12 @@ operations.replay = function(key, arg)
   local text = redis.call('GETDEL', key.hold)
   local held = 0
   if text then
-    local _, earlier, slot
-    held, _, _, earlier, slot = readHold(text)
+    local _, earlier, slotOrSharer
+    held, _, _, earlier, slotOrSharer = readHold(text)
     before = tonumber(earlier) or before
     holds = holds - 1
     redis.call('ZREM', key.leases, arg.lease)
-    if slot == '1' then leaveSlot(account, key.slots, arg.id) end
+    if slotOrSharer == '1' then leaveSlot(account, key.slots, arg.id) end
   end
   -- A refund is a negative charge.
   writeSums(account, balance + held + (before or 0) - charge, heldByAll - held, holds, math.max(last, ordinal))
@@ -132,9 +132,9 @@ operations.recount = function(key, arg)
   local isLeased, held, holds, heldBySlot, isChanged = {}, 0, 0, {}, false
   -- Returns the bucket of the hold's outcome.
   local function add(text)
-    local more, _, bucket, _, slot = readHold(text)
+    local more, _, bucket, _, slotOrSharer = readHold(text)
     held, holds = held + more, holds + 1
-    heldBySlot[slot] = (heldBySlot[slot] or 0) + more
+    heldBySlot[slotOrSharer] = (heldBySlot[slotOrSharer] or 0) + more
     return bucket
   end
   for _, lease in ipairs(redis.call('ZRANGE', key.leases, 0, -1)) do
@@ -156,22 +156,22 @@ operations.recount = function(key, arg)
       redis.call('ZADD', key.leases, whole(now() + tonumber(arg.leaseMs)), lease)
     end
   end
-  local kind = redis.call('TYPE', key.slots).ok
+  local kind = redis.call('TYPE', key.slotsOrShares).ok
   if kind == 'zset' then
-    for _, id in ipairs(redis.call('ZRANGE', key.slots, 0, -1)) do
-      if redis.call('EXISTS', arg.holdPrefix .. id) == 0 then redis.call('ZREM', key.slots, id) end
+    for _, id in ipairs(redis.call('ZRANGE', key.slotsOrShares, 0, -1)) do
+      if redis.call('EXISTS', arg.holdPrefix .. id) == 0 then redis.call('ZREM', key.slotsOrShares, id) end
     end
   elseif kind == 'hash' then
     -- The shares of a quota.
-    local all = redis.call('HGETALL', key.slots)
+    local all = redis.call('HGETALL', key.slotsOrShares)
     for index = 1, #all, 2 do
       local share = string.match(all[index + 1], '^%d+ %d+ %d+ ') .. whole(heldBySlot[all[index]] or 0)
       isChanged = isChanged or share ~= all[index + 1]
-      redis.call('HSET', key.slots, all[index], share)
+      redis.call('HSET', key.slotsOrShares, all[index], share)
     end
   end
   local abandoned = redis.call('HGET', key.account, field.abandoned)
-  local slots = kind == 'zset' and whole(redis.call('ZCARD', key.slots)) or '0'
+  local slots = kind == 'zset' and whole(redis.call('ZCARD', key.slotsOrShares)) or '0'
   if abandoned and abandoned ~= slots then
     isChanged = true
     redis.call('HSET', key.account, field.abandoned, slots)

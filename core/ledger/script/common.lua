@@ -52,18 +52,18 @@ local function affordable(balance, wanted, least)
 end
 
 -- A hold is one text of six words: the held amount; the floor, which is charged if the hold is reaped; the bucket of its
--- outcome; what an earlier end of the exchange charged, or '-'; its slot; and the notes of the floor, which may contain
--- spaces. The slot is '1' if the hold was given a slot for a reply whose client left, else '0'. For a quota that is shared
--- fairly it is the key whose share is held.
-local function writeHold(hold, held, floor, bucket, before, slot, notes, condition)
-  local text = string.format('%.0f %.0f %s %s %s %s', held, floor, bucket, before, slot, notes)
+-- outcome; what an earlier end of the exchange charged, or '-'; its slot or sharer; and the notes of the floor, which may
+-- contain spaces. The slot is '1' if the hold was given one for a reply whose client left, else '0'. A hold of a quota that
+-- is shared fairly has the key whose share is held instead, as its sharer.
+local function writeHold(hold, held, floor, bucket, before, slotOrSharer, notes, condition)
+  local text = string.format('%.0f %.0f %s %s %s %s', held, floor, bucket, before, slotOrSharer, notes)
   if condition then return redis.call('SET', hold, text, condition) end
   return redis.call('SET', hold, text)
 end
 
 local function readHold(text)
-  local held, floor, bucket, before, slot, notes = string.match(text, '^(%d+) (%d+) (%S+) (%S+) (%S+) (.*)$')
-  return tonumber(held), tonumber(floor), bucket, before, slot, notes
+  local held, floor, bucket, before, slotOrSharer, notes = string.match(text, '^(%d+) (%d+) (%S+) (%S+) (%S+) (.*)$')
+  return tonumber(held), tonumber(floor), bucket, before, slotOrSharer, notes
 end
 
 -- Returns the amount that a hold has in the store.
@@ -102,7 +102,7 @@ local function writeSums(account, balance, held, holds, ordinal)
     field.ordinal, whole(ordinal))
 end
 
--- Whether an account is a quota. Its exchanges get no entries.
+-- Whether an account is a quota (OF_QUOTAS in store-keys.ts). Its exchanges get no entries.
 local function isQuota(name)
   return string.sub(name, 1, 6) == 'quota:'
 end

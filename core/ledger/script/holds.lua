@@ -24,10 +24,10 @@ local function crowded(account, taken, slots, waitedMs, since, untilMs)
 end
 
 -- hold: holds an amount if the key may be used and its balance covers at least the least amount. With half = '1', an amount
--- above half of the balance is reduced to that half, but not below the least amount. slots is the maximum of running
--- requests, or 0; replies whose clients left do not count. Repeating it changes nothing.
+-- above half of the balance is reduced to that half, but not below the least amount. concurrency is the maximum of
+-- running requests, or 0; replies whose clients left do not count. Repeating it changes nothing.
 operations.hold = function(key, arg)
-  local wanted, least, slots = amount(arg.amount), amount(arg.least), tonumber(arg.slots)
+  local wanted, least, concurrency = amount(arg.amount), amount(arg.least), tonumber(arg.concurrency)
   local found = redis.call('HMGET', key.account, field.status, field.expiresAt, field.version, field.balance, field.held,
     field.holds, field.abandoned, field.longestWaitSince, field.longestWaitUntil)
   local status, expiresAt, version, since, untilMs = found[1], found[2], found[3], found[8], found[9]
@@ -38,8 +38,8 @@ operations.hold = function(key, arg)
   local balance, held, holds = tonumber(found[4]), tonumber(found[5]), tonumber(found[6])
   local taken = holds - tonumber(found[7])
   -- While there are slots to spare, nobody waits.
-  if slots > 0 and taken >= slots - 1 and redis.call('EXISTS', key.hold) == 0 and
-    crowded(key.account, taken, slots, tonumber(arg.waitedMs), since, untilMs) then return 'busy' end
+  if concurrency > 0 and taken >= concurrency - 1 and redis.call('EXISTS', key.hold) == 0 and
+    crowded(key.account, taken, concurrency, tonumber(arg.waitedMs), since, untilMs) then return 'busy' end
   if arg.half == '1' and balance >= 0 then
     wanted = math.min(wanted, math.max(math.floor(balance / 2), least))
   end
@@ -58,9 +58,9 @@ operations.hold = function(key, arg)
   return 'held ' .. whole(given) .. ' ' .. whole(balance)
 end
 
--- Returns whether it is unknown how an exchange ended that has no outcome here. Its sender may not have noticed that the
--- account was filled from the records, in the hour that it notes. Or the store lacks the end that the records know: it
--- fell back.
+-- Returns whether this store may lack the outcome of an exchange that has none here: nobody has asked the records; or the
+-- account was filled from the records in the hour of the outcome's bucket or later; or the records know a later ordinal than
+-- the account has.
 local function isUnknown(account, verdict, lease)
   if verdict == '?' then return true end
   local found = redis.call('HMGET', account, field.filledHour, field.ordinal)
@@ -78,7 +78,7 @@ operations.extend = function(key, arg)
   local balance, heldByAll, holds = sums(key.account)
   if not balance then error('the account is missing') end
   if text then
-    local held, floor, bucket, before, slot, notes = readHold(text)
+    local held, floor, bucket, before, slotOrSharer, notes = readHold(text)
     local more = wanted > held and affordable(balance, wanted - held, 1) or 0
     local wasReaped = false
     if before == '-' and verdict ~= '' then
@@ -89,9 +89,9 @@ operations.extend = function(key, arg)
       if wasReaped then before = whole(chargeIn(outcome)) end
     end
     if more > 0 or wasReaped then
-      writeHold(key.hold, held + more, floor, bucket, before, slot, notes)
+      writeHold(key.hold, held + more, floor, bucket, before, slotOrSharer, notes)
       redis.call('HSET', key.account, field.balance, whole(balance - more), field.held, whole(heldByAll + more))
-      noteShare(key.account, key.slots, slot, 0, more)
+      noteShare(key.account, key.slotsOrShares, slotOrSharer, 0, more)
     end
     return 'held ' .. whole(held + more) .. ' ' .. whole(balance - more)
   end
@@ -117,8 +117,8 @@ operations.renew = function(key, arg)
   local floor = amount(arg.floor)
   local text = redis.call('GET', key.hold)
   if not text then return 'gone' end
-  local held, earlier, bucket, before, slot = readHold(text)
-  if floor > earlier then writeHold(key.hold, held, floor, bucket, before, slot, arg.notes) end
+  local held, earlier, bucket, before, slotOrSharer = readHold(text)
+  if floor > earlier then writeHold(key.hold, held, floor, bucket, before, slotOrSharer, arg.notes) end
   redis.call('ZADD', key.leases, whole(now() + tonumber(arg.leaseMs)), arg.lease)
   local reason = off(key.account, arg.rotation)
   if reason then return 'off ' .. reason end
@@ -142,7 +142,8 @@ local function waive(account, resends, part, charge, keepMs, most)
   end
   redis.call('LPUSH', resends, part .. ':' .. whole(charge))
   redis.call('LTRIM', resends, 0, 127)
-  -- A resend that delivered waits only for requests that are still being read, otherwise the next one would be free.
+  -- A resend that delivered waits for its undelivered counterpart for one minute at most. If it waited longer, the next
+  -- undelivered request would cost nothing.
   redis.call('PEXPIRE', resends, part == 'retry' and math.min(tonumber(keepMs), MINUTE) or keepMs)
   return 0
 end
@@ -177,17 +178,17 @@ operations.settle = function(key, arg)
   -- A hold with an outcome is one that was restored after it was reaped, or that a torn file has brought back.
   local outcome = (not text or verdict == '?') and redis.call('HGET', key.outcomes, id)
   local isOver = isForGood(outcome)
-  local held, before, slot, isForgotten = 0, outcome and chargeIn(outcome) or nil, '0', false
+  local held, before, slotOrSharer, isForgotten = 0, outcome and chargeIn(outcome) or nil, '0', false
   if text then
     local _, earlier
-    held, _, _, earlier, slot = readHold(text)
+    held, _, _, earlier, slotOrSharer = readHold(text)
     before = tonumber(earlier) or before
     balance, heldByAll, holds = balance + held, heldByAll - held, holds - 1
     redis.call('ZREM', key.leases, arg.lease)
-    if slot == '1' then leaveSlot(account, key.slots, id) end
+    if slotOrSharer == '1' then leaveSlot(account, key.slotsOrShares, id) end
     if isOver then
       redis.call('HSET', account, field.balance, whole(balance), field.held, whole(heldByAll), field.holds, whole(holds))
-      if quota then noteUse(account, key.slots, slot, 0, held) end
+      if quota then noteUse(account, key.slotsOrShares, slotOrSharer, 0, held) end
     end
   elseif not outcome then
     if isUnknown(account, verdict, arg.lease) then return 'unknown' end
@@ -209,7 +210,7 @@ operations.settle = function(key, arg)
   local isListed = not isSilent and not quota
   if isListed then ordinal = ordinal + 1 end
   writeSums(account, balance, heldByAll, holds, ordinal)
-  if quota then noteUse(account, key.slots, slot, charge - (before or 0), held) end
+  if quota then noteUse(account, key.slotsOrShares, slotOrSharer, charge - (before or 0), held) end
   if isSilent then return 'ok ' .. whole(balance) end
   -- Nothing that is not recorded yet may expire.
   if isForgotten then redis.call('PERSIST', key.outcomes) end
@@ -236,7 +237,7 @@ operations.reap = function(key, arg)
   local text = redis.call('GETDEL', key.hold)
   local balance, heldByAll, holds, ordinal = sums(account)
   if not text or not balance then return 'gone' end
-  local held, floor, _, earlier, slot, notes = readHold(text)
+  local held, floor, _, earlier, slotOrSharer, notes = readHold(text)
   local outcome = redis.call('HGET', key.outcomes, id)
   -- A hold that arrived after its exchange had ended is released.
   local isOver = isForGood(outcome)
@@ -244,10 +245,10 @@ operations.reap = function(key, arg)
   -- A hold that a torn file has brought back knows less than the one that was reaped before.
   floor = math.max(floor, before)
   balance, heldByAll = balance + held + before - floor, heldByAll - held
-  if slot == '1' then leaveSlot(account, key.slots, id) end
+  if slotOrSharer == '1' then leaveSlot(account, key.slotsOrShares, id) end
   if not isOver and not quota then ordinal = ordinal + 1 end
   writeSums(account, balance, heldByAll, holds - 1, ordinal)
-  if quota then noteUse(account, key.slots, slot, floor - before, held) end
+  if quota then noteUse(account, key.slotsOrShares, slotOrSharer, floor - before, held) end
   if isOver then return 'released' end
   redis.call('HSET', key.outcomes, id, 'R' .. whole(floor) .. ':' .. whole(ordinal))
   if quota then

@@ -63,7 +63,7 @@ const HOLD_OF_QUOTA = ['lease', 'amount', 'least', 'leaseMs', 'quota'] as const
 export const OPERATIONS = {
   hold: {
     keys: ['account', 'hold', 'leases'],
-    args: ['lease', 'amount', 'least', 'leaseMs', 'version', 'slots', 'half', 'bucket', 'notes', 'waitedMs'],
+    args: ['lease', 'amount', 'least', 'leaseMs', 'version', 'concurrency', 'half', 'bucket', 'notes', 'waitedMs'],
   },
   quota: {
     keys: ['account', 'hold', 'leases', 'shares'],
@@ -74,7 +74,7 @@ export const OPERATIONS = {
     args: [...HOLD_OF_QUOTA, 'partMs', 'parts', 'sharer', 'bucket', 'notes'],
   },
   extend: {
-    keys: ['account', 'hold', 'leases', 'outcomes', 'slots'],
+    keys: ['account', 'hold', 'leases', 'outcomes', 'slotsOrShares'],
     args: ['lease', 'id', 'amount', 'leaseMs', 'rotation', 'floor', 'bucket', 'notes', 'verdict'],
   },
   renew: {
@@ -84,7 +84,7 @@ export const OPERATIONS = {
   abandon: { keys: ['account', 'hold', 'slots'], args: ['id', 'most', 'whole'] },
   rejoin: { keys: ['account', 'slots'], args: ['id'] },
   settle: {
-    keys: ['account', 'hold', 'leases', 'stream', 'outcomes', 'slots', 'resends'],
+    keys: ['account', 'hold', 'leases', 'stream', 'outcomes', 'slotsOrShares', 'resends'],
     args: [
       'lease',
       'id',
@@ -99,7 +99,10 @@ export const OPERATIONS = {
       'freeEntriesMax',
     ],
   },
-  reap: { keys: ['account', 'hold', 'leases', 'stream', 'outcomes', 'slots'], args: ['lease', 'id', 'name'] },
+  reap: {
+    keys: ['account', 'hold', 'leases', 'stream', 'outcomes', 'slotsOrShares'],
+    args: ['lease', 'id', 'name'],
+  },
   put: {
     keys: ['account'],
     args: [
@@ -124,7 +127,7 @@ export const OPERATIONS = {
     keys: ['account', 'hold', 'leases', 'outcomes', 'slots'],
     args: ['lease', 'id', 'ordinal', 'charge', 'how', 'before', 'recent', 'reapedCharge'],
   },
-  recount: { keys: ['account', 'leases', 'slots'], args: ['name', 'holdPrefix', 'leaseMs', 'seen'] },
+  recount: { keys: ['account', 'leases', 'slotsOrShares'], args: ['name', 'holdPrefix', 'leaseMs', 'seen'] },
   claim: { keys: ['claim'], args: ['value', 'ms'] },
   release: { keys: ['claim'], args: ['value'] },
   keep: { keys: ['items', 'ends', 'sizes'], args: ['name', 'id', 'value', 'ms', 'accountMax', 'shardMax'] },

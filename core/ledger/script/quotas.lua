@@ -76,22 +76,23 @@ local function fairly(ask, balance)
   return math.min(balance, math.max(share - use, balance - kept))
 end
 
--- Notes what was charged to a key's share, and what it holds more, in the window that the quota knows. The slot of a hold
--- without a share is '0' or '1'.
-local function noteShare(account, shares, slot, charge, more)
-  if slot == '0' or slot == '1' then return end
+-- Notes what was charged to a key's share, and what it holds more, in the window that the quota knows. A hold without a
+-- share has '0' or '1' in place of the sharer.
+local function noteShare(account, shares, slotOrSharer, charge, more)
+  if slotOrSharer == '0' or slotOrSharer == '1' then return end
   local found = redis.call('HMGET', account, field.windowFrom, field.windowMs, field.partMs)
   local length = tonumber(found[2] or '0')
   if length == 0 then return end
   local isRolling = found[3]
   local from = isRolling and math.floor(now() / length) * length or tonumber(found[1])
-  local used, before, held = readShare(redis.call('HGET', shares, slot), from, length)
-  writeShare(shares, slot, from, length, math.max(0, (used or 0) + charge), before or 0, math.max(0, (held or 0) + more))
+  local used, before, held = readShare(redis.call('HGET', shares, slotOrSharer), from, length)
+  writeShare(shares, slotOrSharer, from, length, math.max(0, (used or 0) + charge), before or 0,
+    math.max(0, (held or 0) + more))
 end
 
 -- Notes what was charged to a quota, and what is not held any more.
-local function noteUse(account, shares, slot, charge, heldBefore)
-  noteShare(account, shares, slot, charge, -heldBefore)
+local function noteUse(account, shares, slotOrSharer, charge, heldBefore)
+  noteShare(account, shares, slotOrSharer, charge, -heldBefore)
   if charge == 0 then return end
   local partMs = tonumber(redis.call('HGET', account, field.partMs) or '0')
   if partMs > 0 then redis.call('HINCRBY', account, 's' .. whole(math.floor(now() / partMs)), whole(charge)) end
@@ -113,8 +114,8 @@ end
 -- fields: what the window needs in the account. resets(missing): when the quota has so much more again.
 local function holdOfQuota(ask, balance, held, holds, fields, resets)
   local given = affordable(fairly(ask, balance), ask.wanted, ask.least)
-  local slot = ask.sharer == '' and '0' or ask.sharer
-  if given and not writeHold(ask.hold, given, 0, ask.bucket, '-', slot, ask.notes, 'NX') then
+  local slotOrSharer = ask.sharer == '' and '0' or ask.sharer
+  if given and not writeHold(ask.hold, given, 0, ask.bucket, '-', slotOrSharer, ask.notes, 'NX') then
     return 'held ' .. heldBy(ask.hold) .. ' ' .. whole(balance)
   end
   if given then

@@ -17,7 +17,7 @@ export function shardOf(account: string): number {
 }
 
 /** Returns the name of a hold in the set of leases, by which it is found when its lease ends. */
-export function leaseOf({ account, id }: { readonly account: string; readonly id: string }, bucket: string): string {
+export function leaseName({ account, id }: { readonly account: string; readonly id: string }, bucket: string): string {
   return `${account} ${id} ${bucket}`
 }
 

@@ -127,7 +127,7 @@ export function decide(
 
 /** What an exchange allows, whatever the failure was. */
 export interface Standing {
-  /** Something of a reply has gone to the client. */
+  /** A reply has begun, even if none of it has been sent. */
   readonly begun: boolean
   /** All clients have left. */
   readonly gone: boolean

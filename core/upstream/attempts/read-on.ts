@@ -2,7 +2,7 @@
 import type { ReplyHooks } from '../../chain/reply-hooks.ts'
 import type { Upstream } from '../../config/config.ts'
 import { reasoningOf } from '../../exchange/model.ts'
-import type { AbandonedReply } from '../../exchange/abandoned-reply.ts'
+import type { ReadOnPolicy } from '../../exchange/read-on-policy.ts'
 import type { HttpExchange } from '../../exchange/http-exchange.ts'
 
 /** How long to read what an upstream has already sent, in milliseconds. */
@@ -12,7 +12,7 @@ const UNREAD_MS = 1000
  * A reply in one piece is read to its end. A stream is read for its usage after its last content. Before that, the
  * upstream's setting decides, or how much of the usage would stay unknown.
  */
-export class ReadOn implements AbandonedReply {
+export class ReadOn implements ReadOnPolicy {
   readonly #x: HttpExchange
   readonly #up: ReplyHooks
   readonly #upstream: Upstream
@@ -38,7 +38,7 @@ export class ReadOn implements AbandonedReply {
     const lastEventSent = phase === 'sent'
     // What the upstream has sent and the gateway has not read is billed as well.
     if (isPaused && !lastEventSent && !usageIsFinal) this.#readSentBytes()
-    // A reply that a retry may ask for is read to its last byte.
+    // A reply that a resend may ask for is read to its last byte.
     if (lastEventSent || (usageIsFinal && !outlet.joinable)) this.#x.giveUp()
     else if (this.#whole) this.#abandon()
     else if (this.#isAtRest) this.#wait(timeouts.usageMs)

@@ -1,7 +1,7 @@
 /** How an exchange that reached its upstream can end without a whole reply. */
 import type { ReplyHooks } from '../../chain/reply-hooks.ts'
 import { GatewayError } from '../../errors.ts'
-import { type EndCause, endReasonOf } from '../../exchange/abandoned-reply.ts'
+import { type EndCause, endReasonOf } from '../../exchange/request-end.ts'
 import type { Failure, Head, Outcome } from '../../exchange/exchange.ts'
 import type { HttpExchange } from '../../exchange/http-exchange.ts'
 import { failureCause } from '../../formats/failures.ts'
@@ -92,10 +92,10 @@ export function stopError(cause: EndCause): GatewayError {
 }
 
 /** How a running stream ends. */
-export type End = 'complete' | 'upstream' | 'timeout' | { readonly failed: GatewayError } | EndCause
+export type StreamEnd = 'complete' | 'upstream' | 'timeout' | { readonly failed: GatewayError } | EndCause
 
 /** The error for a stream that ends before its reply began. */
-export function unbegun(end: Exclude<End, 'client'>): FailedAttempt | GatewayError {
+export function unbegun(end: Exclude<StreamEnd, 'client'>): FailedAttempt | GatewayError {
   if (typeof end === 'object' && 'failed' in end) return end.failed
   if (end === 'drain' || typeof end === 'object') return stopError(end)
   return end === 'timeout'
@@ -105,7 +105,7 @@ export function unbegun(end: Exclude<End, 'client'>): FailedAttempt | GatewayErr
 
 /** Returns who broke a stream. @param clientWasStuck whether its client took nothing just before */
 export function brokenBy(
-  end: Exclude<End, 'complete' | 'client'>,
+  end: Exclude<StreamEnd, 'complete' | 'client'>,
   clientWasStuck: boolean,
 ): Extract<Outcome, { kind: 'broken' }>['by'] {
   if (typeof end === 'object' && 'failed' in end) return 'gateway'

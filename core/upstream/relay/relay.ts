@@ -64,7 +64,7 @@ export async function relay(
   let outcome: Outcome | undefined
   try {
     if (reply.status !== 200) {
-      x.endAbandonedReply()
+      x.endReadOn()
       throw failedWith(makeHead(await readFailure(relayed, reply.status)))
     }
     if (!isStream && !clientGetsStream) {

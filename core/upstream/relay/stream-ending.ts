@@ -4,7 +4,7 @@ import { GatewayError } from '../../errors.ts'
 import type { HttpExchange } from '../../exchange/http-exchange.ts'
 import { ReplyEvent, type Rewriter, type RunningStream, type StreamTranslation } from '../../formats/index.ts'
 import type { Reading } from '../../formats/terms.ts'
-import { type End, stopError } from './endings.ts'
+import { type StreamEnd, stopError } from './endings.ts'
 import { framed, lastBoundary } from './sse.ts'
 import { rewritten } from './stream-filter.ts'
 
@@ -40,7 +40,7 @@ export class StreamEnding {
   }
 
   /** The text that ends the stream; empty if the upstream has ended it. */
-  text(end: Exclude<End, 'client'>): string {
+  text(end: Exclude<StreamEnd, 'client'>): string {
     const words = this.#words(end)
     const { recent } = this.#x
     // If the last event of the upstream lacks its blank line, it comes first.
@@ -48,7 +48,7 @@ export class StreamEnding {
     return unterminated && words !== '' ? `\n\n${words}` : words
   }
 
-  #words(end: Exclude<End, 'client'>): string {
+  #words(end: Exclude<StreamEnd, 'client'>): string {
     const { id, format, body, recent } = this.#x
     const translated = this.#translation ? this.#translated(end, this.#translation) : undefined
     // If the translation is over and the stream is not, a stage has kept the end from the client.
@@ -67,7 +67,7 @@ export class StreamEnding {
     return this.#rewritten(events)
   }
 
-  #translated(end: Exclude<End, 'client'>, translation: StreamTranslation): readonly ReplyEvent[] {
+  #translated(end: Exclude<StreamEnd, 'client'>, translation: StreamTranslation): readonly ReplyEvent[] {
     if (typeof end === 'object' && 'budget' in end) return translation.truncate(end.budget)
     return end === 'complete' ? translation.finish() : translation.fail(endError(end))
   }
@@ -84,7 +84,7 @@ export class StreamEnding {
 }
 
 /** The error that a client is sent when its stream breaks. */
-function endError(end: Exclude<End, 'complete' | 'client' | { budget: unknown }>): GatewayError {
+function endError(end: Exclude<StreamEnd, 'complete' | 'client' | { budget: unknown }>): GatewayError {
   if (end === 'timeout') return new GatewayError('upstream_timeout')
   if (typeof end === 'object' && 'failed' in end) return end.failed
   if (end !== 'upstream') return stopError(end)

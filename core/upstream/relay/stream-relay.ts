@@ -12,7 +12,7 @@ import { deadline, type Deadline } from '../../lib/deadline.ts'
 import { BackPressure } from './back-pressure.ts'
 import {
   brokenBy,
-  type End,
+  type StreamEnd,
   endedByClient,
   FailedAttempt,
   failedWith,
@@ -46,14 +46,14 @@ export class StreamRelay {
   #forget: () => void = () => {}
   /** Events are being passed on: the stream ends behind them. */
   #passing = false
-  #end: End | undefined
+  #end: StreamEnd | undefined
   /** What was written so far of a reply that arrived whole: it goes out in one piece, with its length. */
   #unsent: ByteBuffer | undefined
   /** The stages have decided about the reply; its end goes out after that. */
   #decided: Promise<unknown> | undefined
   /** The last event of the stream has arrived, and has gone to a client. */
   #endCame = false
-  #terminalSent = false
+  #endSent = false
   #over = false
   readonly #ended = Promise.withResolvers<Outcome>()
 
@@ -231,16 +231,16 @@ export class StreamRelay {
     if (this.#ending.note(event.reading)) x.completed()
     if (endsStream) this.#endCame = true
     if (endsStream && !x.gone) {
-      this.#terminalSent = true
+      this.#endSent = true
       x.phase = 'sent'
     }
     const usageIsFinal = event.reading.usageIsFinal === true && (x.complete || x.route.format.marksFinalUsage)
     if (usageIsFinal) x.usageIsFinal = true
-    if (x.gone && (x.complete || usageIsFinal)) x.abandonedReply?.rested()
-    // When all clients have left, only what a retry may ask for is of use after the usage.
+    if (x.gone && (x.complete || usageIsFinal)) x.readOn?.rested()
+    // When all clients have left, only what a resend may ask for is of use after the usage.
     if (x.gone && (endsStream || (usageIsFinal && !x.outlet.joinable))) this.#end ??= 'client'
     hooks.event(event)
-    if (x.gone && usage) x.abandonedReply?.usageCame()
+    if (x.gone && usage) x.readOn?.usageCame()
   }
 
   /** Lets the stages decide before the end of the reply goes out, which waits for them. */
@@ -274,11 +274,11 @@ export class StreamRelay {
 
   /** The last event has gone out: a client that leaves now, as SDKs do, has its reply. */
   get #clientHasAll(): boolean {
-    return this.#terminalSent && !this.#unsent
+    return this.#endSent && !this.#unsent
   }
 
   /** Ends the stream: at once, or behind the events that are being passed on. */
-  #finish(end: End): void {
+  #finish(end: StreamEnd): void {
     const { x, body, abort } = this.#relayed
     // A reply that has reported its end is whole, however its connection ends then.
     this.#end ??= x.complete && end !== 'client' && typeof end === 'string' ? 'complete' : end
@@ -304,11 +304,11 @@ export class StreamRelay {
     body.removeAllListeners('data')
   }
 
-  async #close(end: End): Promise<Outcome> {
+  async #close(end: StreamEnd): Promise<Outcome> {
     const { x } = this.#relayed
     // If the gateway ends a stream whose clients have left, the clients ended it.
     if (end === 'client' || (x.gone && (end === 'drain' || typeof end === 'object'))) {
-      // A reply is kept for a retry if its last event is there.
+      // A reply is kept for a resend if its last event is there.
       if (this.#endCame || (x.complete && x.usageIsFinal)) await x.outlet.end(this.#unsent?.take())
       return endedByClient(x)
     }

@@ -66,8 +66,7 @@ async function readAnswer(relayed: Relayed, isStream: boolean, memory: Allowance
   if (!bytes) return undefined
   x.upstreamClock.stop()
   const { format } = x.route
-  if (isStream)
-    return { bytes, events: throughTerminal(await eventsInSlices(format, bytes, x.owner)), outline: undefined }
+  if (isStream) return { bytes, events: throughEnd(await eventsInSlices(format, bytes, x.owner)), outline: undefined }
   if (bytes.length < OUTLINED_BYTES)
     return { bytes, events: [new ReplyEvent(format, '', utf8Of(bytes))], outline: undefined }
   // A long reply is read in slices, so that other exchanges get their turn between two of them.
@@ -208,7 +207,7 @@ async function eventsInSlices(format: Format, bytes: Buffer, owner: string): Pro
 }
 
 /** The events up to the one that ends the reply: what an upstream sends after it is ignored. */
-function throughTerminal(events: readonly ReplyEvent[]): readonly ReplyEvent[] {
+function throughEnd(events: readonly ReplyEvent[]): readonly ReplyEvent[] {
   const end = events.findIndex(({ reading }) => reading.endsStream)
   return end === -1 ? events : events.slice(0, end + 1)
 }
