@@ -5,11 +5,14 @@ import { runCommandLine } from './commands/command-line.ts'
 import { printable } from './lib/printable.ts'
 import { timedId } from './lib/ids.ts'
 import { createLog, Scrubber } from './lib/log.ts'
+import { PerMinute } from './lib/per-minute.ts'
 import type { Environment } from './lib/environment.ts'
 import { alarmOnBrokenRules } from './money/assertions.ts'
 
 /** Milliseconds to wait at the end for the reader of the output. */
 const LAST_WORDS_MS = 2000
+/** Alarms in a minute about one rule about money. */
+const ALARMS_PER_MINUTE = 10
 
 const scrubber = new Scrubber()
 const log = createLog(scrubber, 'info', process.stdout)
@@ -69,6 +72,13 @@ process.on('uncaughtException', cause => {
   process.exit(1)
 })
 
-alarmOnBrokenRules((rule, facts) => log.error({ rule, ...facts }, 'a rule about money is broken'))
+// The standard output of a command has its results, so its alarms go to the standard error.
+const alarms = process.argv.includes('start') ? log : createLog(scrubber, 'error', process.stderr)
+// A broken sum of an account is seen again at each look-up. The metric counts all.
+const alarmsPerMinute = new PerMinute(Date.now)
+alarmOnBrokenRules((rule, facts) => {
+  if (alarmsPerMinute.take(rule, ALARMS_PER_MINUTE) === 0)
+    alarms.error({ rule, ...facts }, 'a rule about money is broken')
+})
 
 await runCommandLine(process.argv.slice(2), environment, quiet)

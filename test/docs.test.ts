@@ -239,8 +239,17 @@ t.test('the plugins in docs/plugins.md compile and work, and so does their test'
   const folder = join(ROOT, '.tap', 'docs', 'plugins')
   rmSync(folder, { recursive: true, force: true })
   mkdirSync(folder, { recursive: true })
-  const names = sources.map(text => /^ {2}name: '([\w-]+)'/m.exec(text)?.[1] ?? 'no-secrets.test')
-  t.strictSame(names, ['hello', 'country', 'tokens-per-minute', 'no-secrets', 'no-secrets.test'])
+  const names = sources.map(
+    text => /^ {2}name: '([\w-]+)'/m.exec(text)?.[1] ?? `${/from '\.\/([\w-]+)\.ts'/.exec(text)?.[1] ?? ''}.test`,
+  )
+  t.strictSame(names, [
+    'hello',
+    'country',
+    'tokens-per-minute',
+    'no-secrets',
+    'no-secrets.test',
+    'tokens-per-minute.test',
+  ])
   sources.forEach((text, at) => {
     const imports = text.includes("from 'tollgate/") ? '' : "import { definePlugin } from 'tollgate/plugin'\n"
     writeFileSync(join(folder, `${names[at] ?? ''}.ts`), `${imports}${text}`)

@@ -151,7 +151,7 @@ const ROOMS: Readonly<Record<string, readonly string[]>> = {
     'operator',
     'web',
   ],
-  testing: ['lib', 'formats', 'exchange', 'chain'],
+  testing: ['errors.ts', 'lib', 'formats', 'config', 'exchange', 'chain'],
 }
 
 /** The room of a file: the deepest folder of the table that it is in, or the file itself. */

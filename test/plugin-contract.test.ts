@@ -81,6 +81,8 @@ t.test(
       ['attempt', 'Attempt'],
       ['event', 'ReplyEvent'],
       ['rewriter', 'Rewriter'],
+      ['usage', 'Usage'],
+      ['used', 'KeyUsage'],
     ] as const)
       describes(t, heading, type, [...membersOf(type).keys()])
     t.end()
@@ -88,7 +90,7 @@ t.test(
 )
 
 t.test('each row of these tables has a meaning, and an example where the table has a column for it', t => {
-  for (const heading of ['hook', 'x', 'fact', 'body', 'host', 'head', 'attempt', 'event', 'rewriter'])
+  for (const heading of ['hook', 'x', 'fact', 'body', 'host', 'head', 'attempt', 'event', 'rewriter', 'usage', 'used'])
     for (const row of rowsOf(readFileSync(PAGE, 'utf8'), heading)) t.notOk(row.includes(''), row.join(' | '))
   t.end()
 })

@@ -9,12 +9,11 @@ import type { Sql } from '../records/database.ts'
 import type { Recorded } from '../records/watcher.ts'
 import type { Config } from '../config/config.ts'
 import type { BuiltInExchange } from '../exchange/built-in.ts'
-import { noteFacts } from '../exchange/http-exchange.ts'
 import { guardedSignal } from '../lib/guarded-signal.ts'
-import { didYouMean, nearest } from '../lib/suggest.ts'
 import type { Log } from '../lib/log.ts'
-import { BUILT_IN_HOOKS, type BuiltInHost, hostFor } from './built-in-stage.ts'
-import { HOOKS, type Plugin } from './stage.ts'
+import { type BuiltInHost, hostFor } from './built-in-stage.ts'
+import { checkedStage } from './checked-stage.ts'
+import type { Plugin } from './stage.ts'
 import { covers, endpointsOf, RouteTable } from './routes.ts'
 import { withTimeout } from '../lib/with-timeout.ts'
 
@@ -109,7 +108,6 @@ export class Generation {
     try {
       for (const { plugin: name, options } of config.chain) {
         const plugin = plugins.get(name) as Plugin
-        noteFacts(plugin.gives)
         const retired = guardedSignal(retiring.signal, cause =>
           log.error({ stage: name, err: cause }, 'a listener of host.retired failed'),
         )
@@ -197,20 +195,6 @@ export class Generation {
 /** The options of a plugin with an address of its own. */
 interface Listening {
   readonly listen: { readonly host: string; readonly port: number }
-}
-
-/** Returns what a setup has returned. A plugin may be plain JavaScript. @throws TypeError if it is no stage */
-function checkedStage(stage: unknown, { builtIn }: Plugin): PlacedStage['stage'] {
-  if (typeof stage !== 'object' || stage === null) throw new TypeError('its setup did not return a stage')
-  const hooks: readonly string[] = builtIn ? BUILT_IN_HOOKS : HOOKS
-  const unknown = Object.keys(stage).find(hook => !hooks.includes(hook))
-  if (unknown !== undefined) {
-    const hint = didYouMean(nearest(unknown, hooks))
-    throw new TypeError(`there is no hook "${unknown}"${hint === undefined ? '' : `; ${hint}`}`)
-  }
-  const wrong = Object.entries(stage).find(([hook, value]) => hook !== 'events' && typeof value !== 'function')
-  if (wrong) throw new TypeError(`its "${wrong[0]}" is not a function`)
-  return stage
 }
 
 /** Closes stages, the last one first. @param limit milliseconds that each may take */

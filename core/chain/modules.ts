@@ -1,5 +1,6 @@
 /** Makes the modules for plugins and their tests known to Node. Importing this file is enough. */
 import { registerHooks } from 'node:module'
+import { suggest } from '../lib/suggest.ts'
 
 /** The modules that plugins and their tests import, from any folder, whether or not Tollgate is installed there. */
 const MODULES: Readonly<Record<string, string>> = {
@@ -12,8 +13,9 @@ const MODULES: Readonly<Record<string, string>> = {
 registerHooks({
   resolve: (specifier, context, next) => {
     const file = MODULES[specifier]
-    return file === undefined
-      ? next(specifier, context)
-      : { url: new URL(file, import.meta.url).href, shortCircuit: true }
+    if (file !== undefined) return { url: new URL(file, import.meta.url).href, shortCircuit: true }
+    if (specifier.startsWith('tollgate/'))
+      throw new Error(`there is no module "${specifier}"; ${suggest(specifier, Object.keys(MODULES)) ?? ''}`)
+    return next(specifier, context)
   },
 })

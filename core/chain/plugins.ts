@@ -2,6 +2,7 @@
 import { existsSync, readdirSync, statSync } from 'node:fs'
 import { basename, join, resolve } from 'node:path'
 import { fileURLToPath, pathToFileURL } from 'node:url'
+import { noteFacts } from '../exchange/misspelt-members.ts'
 import { didYouMean, nearest, suggest } from '../lib/suggest.ts'
 import './modules.ts'
 import { reasonOf } from '../lib/log.ts'
@@ -80,6 +81,7 @@ async function load(file: string, plugins: Map<string, Plugin>): Promise<PluginF
     if (plugin.listens && (!hasListen(plugin.options) || plugin.needs.length > 0))
       return fault('listens, so it must have an option `listen` made by listenOption, and no `needs`')
     if (plugins.has(word)) return fault(`has the same name as another plugin, "${word}"`)
+    noteFacts(plugin)
     plugins.set(word, plugin)
     return undefined
   } catch (cause) {

@@ -1,21 +1,11 @@
 /** An exchange over a socket, with the state that stages do not see. */
 import type { IncomingHttpHeaders, IncomingMessage, ServerResponse } from 'node:http'
-import { Body } from '../formats/body.ts'
+import type { Body } from '../formats/body.ts'
 import { promptTexts } from '../formats/prompt.ts'
-import { reportingMisspelt } from '../lib/misspelt.ts'
 import { hasBody, readBody } from '../client/read-body.ts'
 import { checkHeaders, errorHeaders, GatewayError, Reply } from '../errors.ts'
-import {
-  type Attempt,
-  BODY_MEMBERS,
-  EXCHANGE_MEMBERS,
-  type Fact,
-  FACTS,
-  type Key,
-  type Model,
-  type Outcome,
-  type StopReason,
-} from './exchange.ts'
+import type { Attempt, Fact, Key, Model, Outcome, StopReason } from './exchange.ts'
+import { REPORTING_EXCHANGE } from './misspelt-members.ts'
 import type { BuiltInExchange, BuiltInFacts, Route } from './built-in.ts'
 import { formatAbove, formatOf, PLAIN, type Format } from '../formats/index.ts'
 import { groupOf } from '../lib/addresses.ts'
@@ -288,7 +278,9 @@ export class HttpExchange implements BuiltInExchange, Indexed, ReplyExchange, Re
       if (!gives.includes(fact)) throw new TypeError(`"${fact}" is not in its \`gives\`; to answer, return a Reply`)
     for (const fact of gives) {
       if (facts[fact] === undefined) throw new TypeError(`its request hook did not return "${fact}"`)
-      ;(this as Partial<Record<Fact, unknown>>)[fact] = facts[fact]
+      // Assigning a member that is not there yet would be an error of its caller.
+      if (Object.hasOwn(this, fact)) (this as Partial<Record<Fact, unknown>>)[fact] = facts[fact]
+      else Object.defineProperty(this, fact, { value: facts[fact], enumerable: true })
     }
   }
 
@@ -348,16 +340,4 @@ export class HttpExchange implements BuiltInExchange, Indexed, ReplyExchange, Re
   }
 }
 
-/** Facts that plugins of authors give. A plugin may look whether a stage below it has given one. */
-const authorsFacts = new Set<string>()
-
-/** Notes the facts that a plugin gives, so that reading one too early is not taken for a misspelt name. */
-export function noteFacts(facts: readonly string[]): void {
-  for (const fact of facts) authorsFacts.add(fact)
-}
-
-Object.setPrototypeOf(
-  HttpExchange.prototype,
-  reportingMisspelt('x', [...EXCHANGE_MEMBERS, ...FACTS], name => authorsFacts.has(name)),
-)
-Object.setPrototypeOf(Body.prototype, reportingMisspelt('x.body', BODY_MEMBERS))
+Object.setPrototypeOf(HttpExchange.prototype, REPORTING_EXCHANGE)

@@ -60,12 +60,9 @@ export class ReplyEvent {
    * @param path names of members, from the root on
    */
   renamed(path: readonly string[], text: string): ReplyEvent {
-    return new ReplyEvent(
-      this.#reader,
-      this.type,
-      this.#outline?.with(path, text) ?? renamed(this.data, path, text),
-      this,
-    )
+    return new ReplyEvent(this.#reader, this.type, this.#outline?.with(path, text) ?? renamed(this.data, path, text), {
+      comment: this.comment,
+    })
   }
 
   /** What the event says, in terms that all formats share. */

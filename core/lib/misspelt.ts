@@ -1,4 +1,4 @@
-/** Objects that report an unknown member, so that a misspelt name is not taken for a missing value. */
+/** Objects that report an unknown member, so that a misspelt name is neither a missing value nor a lost one. */
 import { suggest } from './suggest.ts'
 
 /** Members that engines and libraries look for on any object. */
@@ -8,7 +8,7 @@ const PROBED: ReadonlySet<string> = new Set(
 )
 
 /**
- * Returns a prototype whose unknown members throw. It stands at the end of a prototype chain, so that only misses reach it:
+ * Returns a prototype whose unknown members throw, when they are read and when they are assigned. It stands at the end of a prototype chain, so that only misses reach it:
  * the members of the object itself stay as fast as they are, and private fields work.
  * @param what what the object is called in the error, such as `x.body`
  * @param names the names that are suggested
@@ -24,6 +24,10 @@ export function reportingMisspelt(
       if (typeof name === 'symbol' || name in objects || PROBED.has(name) || isOptional(name))
         return Reflect.get(objects, name, receiver)
       throw new TypeError(`${what} has no member "${name}"; ${suggest(name, names) ?? 'docs/plugins.md lists them'}`)
+    },
+    set(objects, name, value, receiver) {
+      if (typeof name === 'symbol' || name in objects) return Reflect.set(objects, name, value, receiver)
+      throw new TypeError(`${what} has no member "${name}" to assign; keep your own state in a WeakMap or a fact`)
     },
   })
 }

@@ -1,10 +1,15 @@
 /** Drives the hooks of one plugin without a socket: what it learns, answers, throws, and does when the exchange ends. */
 import { PassThrough } from 'node:stream'
-import { Ajv } from 'ajv'
+import { stringify } from 'yaml'
 import type { BuiltInHost, BuiltInStage } from '../chain/built-in-stage.ts'
+import { checkedStage } from '../chain/checked-stage.ts'
 import { HOST_MEMBERS, type Plugin } from '../chain/stage.ts'
+import { compile, shapeProblems } from '../config/shape.ts'
+import { readYaml } from '../config/yaml.ts'
 import type { BuiltInExchange, BuiltInFacts, BuiltInWith } from '../exchange/built-in.ts'
-import { EXCHANGE_MEMBERS, type Fact, FACTS, type Outcome, type ReplyEvent } from '../exchange/exchange.ts'
+import type { Fact, Outcome, ReplyEvent } from '../exchange/exchange.ts'
+import { noteFacts, REPORTING_EXCHANGE } from '../exchange/misspelt-members.ts'
+import { Reply } from '../errors.ts'
 import { formatOf, PLAIN } from '../formats/index.ts'
 import { promptTexts } from '../formats/prompt.ts'
 import { createLog, Scrubber } from '../lib/log.ts'
@@ -40,15 +45,19 @@ export interface Driven {
 
 const NO_COUNT = { requests: 0, input: 0, output: 0, charge: 0n }
 
-/** Sets a plugin up and takes one exchange through its hooks. */
+/**
+ * Sets a plugin up and takes one exchange through its hooks.
+ * @throws Error if the gateway would not load the plugin with these options, or if a fact in its `needs` is missing
+ */
 export async function drive(
   plugin: Plugin,
   { options = {}, exchange = {}, facts = {}, events = [], outcome, host = {} }: Drive,
 ): Promise<Driven> {
-  const filled = structuredClone(options)
-  const valid = new Ajv({ useDefaults: true, strict: false }).compile(plugin.options as object)
-  if (!valid(filled)) throw new Error(JSON.stringify(valid.errors))
-  const stage = (await plugin.setup(filled as never, hostOf(plugin, host) as never)) as BuiltInStage<Fact, Fact>
+  noteFacts(plugin)
+  const setUp: unknown = await plugin.setup(validOptions(plugin, options) as never, hostOf(plugin, host) as never)
+  const stage = checkedStage(setUp, plugin)
+  const missing = plugin.builtIn ? undefined : plugin.needs.find(fact => facts[fact] === undefined)
+  if (missing !== undefined) throw new Error(`"${plugin.name}" needs "${missing}"; give it in \`facts\``)
   const x = exchangeOf(plugin, exchange, facts)
   let given: unknown
   let thrown: unknown
@@ -57,16 +66,32 @@ export async function drive(
   } catch (error) {
     thrown = error
   }
-  Object.assign(x, given)
+  if (!(given instanceof Reply)) learn(x, given ?? {})
   for (const event of events) stage.event?.(x, event)
   if (outcome) await stage.settle?.(x, outcome)
   return { given, thrown, stage, x }
 }
 
+/** Returns the options with their defaults. @throws Error if they are wrong, in the words of `tollgate check` */
+function validOptions({ name, options: schema }: Plugin, options: Record<string, unknown>): unknown {
+  const filled = structuredClone(options)
+  const valid = compile(schema)
+  if (valid(filled)) return filled
+  const { source } = readYaml('options', '', stringify({ [name]: options }), {})
+  const problems = shapeProblems(source, valid.errors ?? [], [name])
+  throw new Error(
+    problems.map(({ path, message, hint }) => `${path}: ${message}${hint === undefined ? '' : `; ${hint}`}`).join('\n'),
+  )
+}
+
+/** Adds facts to an exchange. */
+function learn(x: BuiltInWith<Fact>, given: object): void {
+  for (const [fact, value] of Object.entries(given)) Object.defineProperty(x, fact, { value, enumerable: true })
+}
+
 /** Returns a host with what a test has given. As in the gateway, misspelt members throw for plugins of authors. */
 function hostOf(plugin: Plugin, given: Partial<BuiltInHost>): object {
-  const host = plugin.builtIn ? {} : Object.create(reportingMisspelt('host', HOST_MEMBERS))
-  return Object.assign(host, {
+  const host = {
     now: Date.now,
     newId: () => 'id',
     config: {},
@@ -75,7 +100,8 @@ function hostOf(plugin: Plugin, given: Partial<BuiltInHost>): object {
     balance: () => Promise.resolve({ granted: 0n, balance: 0n, held: 0n, settled: 0n }),
     usage: () => Promise.resolve({ total: NO_COUNT, days: new Map(), models: new Map() }),
     ...given,
-  })
+  }
+  return plugin.builtIn ? host : Object.setPrototypeOf(host, reportingMisspelt('host', HOST_MEMBERS))
 }
 
 /** Returns an exchange with what a test has given. */
@@ -109,10 +135,5 @@ function exchangeOf(plugin: Plugin, given: Partial<BuiltInExchange>, facts: Part
     ...given,
     ...facts,
   }
-  const guard = reportingMisspelt('x', [...EXCHANGE_MEMBERS, ...FACTS], isFact)
-  return (plugin.builtIn ? x : Object.setPrototypeOf(x, guard)) as BuiltInWith<Fact>
-}
-
-function isFact(name: string): boolean {
-  return (FACTS as readonly string[]).includes(name)
+  return (plugin.builtIn ? x : Object.setPrototypeOf(x, REPORTING_EXCHANGE)) as BuiltInWith<Fact>
 }

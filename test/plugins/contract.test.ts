@@ -4,7 +4,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
-import { definePlugin, type Exchange, type Host } from 'tollgate/plugin'
+import { definePlugin, type Exchange, type Host, type Plugin } from 'tollgate/plugin'
 import { bodyOf, drive } from 'tollgate/testing'
 import { startGateway, type TestGateway, until } from '../gateway.ts'
 import { CHAT, MESSAGES, RESPONSES } from './facts.ts'
@@ -14,6 +14,7 @@ async function probing(
   t: Test,
   setup: string,
   from = "import { definePlugin } from 'tollgate/plugin'",
+  others: Readonly<Record<string, string>> = {},
 ): Promise<TestGateway> {
   const folder = mkdtempSync(join(tmpdir(), 'tollgate-plugins-'))
   t.teardown(() => rmSync(folder, { recursive: true, force: true }))
@@ -24,6 +25,7 @@ async function probing(
      const seen = globalThis.seen
      export default definePlugin({ name: 'probe', summary: 'Tests.', on: 'inference', needs: ['body'], setup: ${setup} })`,
   )
+  for (const [name, text] of Object.entries(others)) writeFileSync(join(folder, `${name}.js`), `${from}\n${text}`)
   return startGateway(t, { edit: file => file.insertBefore('model-gate', 'probe').set('plugins', [folder]) })
 }
 
@@ -62,11 +64,64 @@ t.test('a misspelt member of host is an error with a suggestion, and the file is
   )
 })
 
-t.test('symbols, then, toJSON, facts that nobody has given, and members that a plugin adds pass', async t => {
-  const looks = `x => { seen.push(String(x[Symbol.iterator]), x.then, x.toJSON, x.tally, 'nothing' in x); x.mine = 5; seen.push(x.mine) }`
+t.test('symbols, then, toJSON and facts that nobody has given pass', async t => {
+  const looks = `x => { seen.push(String(x[Symbol.iterator]), x.then, x.toJSON, x.tally, 'nothing' in x) }`
   const g = await probing(t, `() => ({ request: ${looks} })`)
   t.equal((await g.call(CHAT, { key: await g.key('famB'), body: BODY })).status, 200)
-  t.strictSame(seen(), ['undefined', undefined, undefined, undefined, false, 5])
+  t.strictSame(seen(), ['undefined', undefined, undefined, undefined, false])
+})
+
+t.test('a fact of a plugin that is not in the chain is undefined', async t => {
+  const other = `export default definePlugin({ name: 'hue', summary: 'Tests.', on: 'inference', gives: ['hue'], setup: () => ({}) })`
+  const g = await probing(t, '() => ({ settle: x => void seen.push(x.hue) })', undefined, { hue: other })
+  await g.call(CHAT, { key: await g.key('famB'), body: BODY })
+  await until(() => seen().length > 0)
+  t.strictSame(seen(), [undefined])
+})
+
+t.test('assigning a member that x, x.body or host does not have is an error', async t => {
+  const assigns = `x => {
+    for (const [object, name] of [[x, 'mine'], [x.body, 'model'], [host, 'mine']])
+      try { object[name] = 5 } catch (e) { seen.push(e.message) }
+  }`
+  const g = await probing(t, `(_options, host) => ({ request: ${assigns} })`)
+  t.equal((await g.call(CHAT, { key: await g.key('famB'), body: BODY })).status, 200)
+  t.match(seen(), [
+    'x has no member "mine" to assign; keep your own state in a WeakMap or a fact',
+    'x.body has no member "model" to assign',
+    'host has no member "mine" to assign',
+  ])
+})
+
+t.test('drive refuses what the gateway would not load: wrong options, an unknown hook, a missing fact', async t => {
+  const plugin = (setup: object, needs: readonly 'key'[] = []): Plugin =>
+    definePlugin({
+      name: 'limit',
+      summary: 'Limits.',
+      on: 'inference',
+      needs,
+      options: {
+        type: 'object',
+        additionalProperties: false,
+        properties: { most: { type: 'integer', minimum: 1, description: 'Most.' } },
+      },
+      setup: () => setup,
+    })
+  await t.rejects(drive(plugin({}), { options: { mots: 1 } }), {
+    message: 'limit.mots: there is no setting "mots" here; did you mean most?',
+  })
+  await t.rejects(drive(plugin({}), { options: { most: 'x' } }), { message: /^limit\.most: expected / })
+  await t.rejects(drive(plugin({ reqest: () => {} }), {}), {
+    message: 'there is no hook "reqest"; did you mean request?',
+  })
+  await t.rejects(drive(plugin({}, ['key']), {}), { message: '"limit" needs "key"; give it in `facts`' })
+})
+
+t.test('a module of Tollgate that does not exist is an error with the names of those that do', async t => {
+  await t.rejects(
+    probing(t, '() => ({})', "import { definePlugin } from 'tollgate/plugins'"),
+    /there is no module .*tollgate\/plugins.*; did you mean tollgate\/plugin\?/,
+  )
 })
 
 t.test('a plugin of the built-in kind gets the whole host', async t => {

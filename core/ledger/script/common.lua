@@ -1,7 +1,8 @@
 -- The operations of the ledger. One call of the script runs a batch of them, each on the keys of one account, which all
 -- carry the tag of its shard.
 -- key.NAME and arg.NAME are the keys and the arguments of an operation, and field.NAME is a field of an account. names.ts
--- has all names; the gateway replaces them by positions and short names when it loads the script.
+-- has all names; the gateway replaces them by positions and short names when it loads the script. So key and arg are no
+-- tables: only the text of an operation itself can use them.
 -- KEYS: for each operation its keys, in their order. ARGV: for each operation its name and its arguments.
 -- Amounts are strings of at most 15 digits. A balance stays below 2^53 nano-credits, so Lua numbers are exact. The sum
 -- of all grants may exceed that, and is a text.

@@ -165,7 +165,8 @@ export function rewrite(
   const instead = first.event(event)
   if (instead === undefined) return rewrite(format, event, others)
   return instead.flatMap(each => {
-    const made = each instanceof ReplyEvent ? each : new ReplyEvent(format, each.type, each.data, each)
+    const made =
+      each instanceof ReplyEvent ? each : new ReplyEvent(format, each.type, each.data, { comment: each.comment })
     return rewrite(format, made, others) ?? [made]
   })
 }

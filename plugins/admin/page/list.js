@@ -19,8 +19,8 @@ const PAGE = 100
  * @returns {{ reload: () => Promise<void> }}
  */
 export function pagedList(place, list) {
-  const { path, caption, columns, filters, fixed, labels, actions, className, csv, address } = { ...DEFAULTS, ...list }
-  const { empty: emptyWords, none: noneWords } = { ...DEFAULTS, ...list }
+  const given = { ...DEFAULTS, ...list }
+  const { path, caption, columns, filters, fixed, labels, actions, className, csv, address } = given
   const pages = pager(load, ['Previous', 'Next'])
   let order = list.sort
   /** @type {AbortController | undefined} */
@@ -60,7 +60,7 @@ export function pagedList(place, list) {
   function show(page) {
     columns.forEach((column, at) => column.sort && heads[at].setAttribute('aria-sort', directionOf(column.sort, order)))
     const isFiltered = Object.values(filters).some(({ value }) => value.trim() !== '')
-    fill(body, rowsOf(page, columns, isFiltered ? emptyWords : noneWords))
+    fill(body, rowsOf(page, columns, isFiltered ? given.empty : given.none))
     fill(
       foot,
       h('span', { class: 'muted' }, rangeOf(page, pages.pagesBefore)),
