@@ -154,7 +154,7 @@ export class Gateway {
     this.#sharing = new PoolSharing(this.pool, this.ledger.scripts, environment.log)
     this.memory = new FairBudget(budgetOf(config.limits.memoryBytes, config.workers, environment.memoryBytes))
     this.longJobs = new LongJobs(this.memory.total, () => this.config.limits.stageMs, environment.log)
-    this.clientRequests = new ClientRequests(config.ledger.resendsMs, config.ledger.keptRepliesBytes)
+    this.clientRequests = new ClientRequests(config.ledger.retriesMs, config.ledger.keptRepliesBytes)
     // `start` sets it before anything can access the gateway.
     this.#generation = undefined as unknown as Generation
   }

@@ -7,7 +7,7 @@ import { timedId } from './lib/ids.ts'
 import { createLog, Scrubber } from './lib/log.ts'
 import { PerMinute } from './lib/per-minute.ts'
 import type { Environment } from './lib/environment.ts'
-import { alarmOnBrokenRules } from './money/assertions.ts'
+import { alarmOnBrokenRules, factsText } from './money/assertions.ts'
 
 /** Milliseconds to wait at the end for the reader of the output. */
 const LAST_WORDS_MS = 2000
@@ -72,13 +72,14 @@ process.on('uncaughtException', cause => {
   process.exit(1)
 })
 
-// The standard output of a command has its results, so its alarms go to the standard error.
-const alarms = process.argv.includes('start') ? log : createLog(scrubber, 'error', process.stderr)
-// A broken sum of an account is seen again at each look-up. The metric counts all.
+// A broken sum is noticed at each look-up. The metric counts every failed assertion.
 const alarmsPerMinute = new PerMinute(Date.now)
+const BROKEN = 'a rule about money is broken'
 alarmOnBrokenRules((rule, facts) => {
-  if (alarmsPerMinute.take(rule, ALARMS_PER_MINUTE) === 0)
-    alarms.error({ rule, ...facts }, 'a rule about money is broken')
+  if (alarmsPerMinute.take(rule, ALARMS_PER_MINUTE) > 0) return
+  // The standard output of a command has its results.
+  if (process.argv[2] === 'start') log.error({ rule, ...facts }, BROKEN)
+  else environment.complain(`${BROKEN}: ${rule} (${factsText(facts)})`)
 })
 
 await runCommandLine(process.argv.slice(2), environment, quiet)

@@ -7,7 +7,7 @@ import { dirname } from 'node:path'
 import t from 'tap'
 
 /** How long a process may take, in milliseconds. `npm run simulate` gives it more. */
-const LIMIT_MS = Number(process.env['LIMIT_S'] ?? 240) * 1000
+const LIMIT_MS = Number(process.env['LIMIT_S'] ?? 600) * 1000
 /** Files that share a process. */
 const TOGETHER = 8
 

@@ -6,6 +6,7 @@ import { deadline } from '../lib/deadline.ts'
 import { GatewayError, Reply } from '../errors.ts'
 import type { Outcome } from '../exchange/exchange.ts'
 import type { HttpExchange } from '../exchange/http-exchange.ts'
+import { learn } from '../exchange/members.ts'
 import { type Log, reasonOf } from '../lib/log.ts'
 import type { RequestBook } from './request-book.ts'
 import {
@@ -97,7 +98,7 @@ export class Chain {
         const result: unknown = placed.stage.request?.(known(x))
         const given = result instanceof Promise ? await this.#limited(result, x, placed) : result
         if (given instanceof Reply) return given
-        x.learn(given, placed.plugin)
+        learn(x, given, placed.plugin)
       } catch (thrown) {
         throw ofStage(placed.plugin, thrown)
       }
@@ -122,7 +123,7 @@ export class Chain {
         result
           .then(async given => {
             if (given instanceof Reply) return
-            x.learn(given, plugin)
+            learn(x, given, plugin)
             await stage.settle?.(known(x), { kind: 'failed', error, attempts: [] })
           })
           .catch((cause: unknown) => this.#log.error({ exchange: x.id, stage: plugin.name, err: cause }, 'late hook'))

@@ -15,7 +15,7 @@ registerHooks({
     const file = MODULES[specifier]
     if (file !== undefined) return { url: new URL(file, import.meta.url).href, shortCircuit: true }
     if (specifier.startsWith('tollgate/'))
-      throw new Error(`there is no module "${specifier}"; ${suggest(specifier, Object.keys(MODULES)) ?? ''}`)
+      throw new Error(`there is no module "${specifier}"; ${suggest(specifier, Object.keys(MODULES))}`)
     return next(specifier, context)
   },
 })

@@ -2,7 +2,7 @@
 import { existsSync, readdirSync, statSync } from 'node:fs'
 import { basename, join, resolve } from 'node:path'
 import { fileURLToPath, pathToFileURL } from 'node:url'
-import { noteFacts } from '../exchange/misspelt-members.ts'
+import { noteFacts } from '../exchange/members.ts'
 import { didYouMean, nearest, suggest } from '../lib/suggest.ts'
 import './modules.ts'
 import { reasonOf } from '../lib/log.ts'

@@ -84,12 +84,12 @@ export class ReplyHooks {
   }
 
   /**
-   * Asks the attempt hooks about a new account after an attempt that failed.
-   * @param failed the attempt at the account before
+   * Runs the attempt hooks before the request goes out again: to another account, or shortened to the same one.
+   * @param failed the attempt before
    * @returns false if a stage refuses the new account
    * @throws GatewayError of a stage
    */
-  async nextAccount(failed: Attempt): Promise<boolean> {
+  async beforeNextAttempt(failed: Attempt): Promise<boolean> {
     let usable = true
     for (const placed of this.#hooks.attempt) {
       try {

@@ -37,8 +37,8 @@ export interface Hooks<Seen, Below, Known, Gives> {
    */
   request?(x: Below): Awaitable<Gives | Reply>
   /**
-   * An account has failed before anything of its reply was sent, and the request is about to go to another one: `route`
-   * is the new one already. Must forget what the failed attempt has reported. Returns false if the new account cannot be
+   * An attempt has failed before anything of its reply was sent, and the request is about to go out again: to another account,
+   * which `route` names already, or shortened to the same one. Must forget what the failed attempt has reported. Returns false if the new account cannot be
    * used, so that the next one is asked. The gateway waits for a promise for at most `limits.stage`.
    */
   attempt?(x: Known, failed: Attempt): Awaitable<boolean | void>
@@ -51,7 +51,7 @@ export interface Hooks<Seen, Below, Known, Gives> {
   rewrite?(x: Known, head: Head): Rewriter | undefined
   /** An event passes. What it throws is logged, and the bytes go on. */
   event?(x: Known, event: ReplyEvent): void
-  /** Which events the `event` hook sees: all, or only those that can carry usage, a failure or the end. */
+  /** Which events the `event` hook sees: all, or at least those that can carry usage, a failure or the end. */
   readonly events?: 'all' | 'signals'
   /**
    * More of a stream has gone to the client; `delivered` tells how much. It is called often and must be quick. The stream

@@ -18,7 +18,7 @@ export interface AuditOptions {
   readonly repair?: boolean
 }
 
-/** Runs the audit and prints its findings. With `repair`, it first corrects what accounts have held. */
+/** Runs the audit and prints its findings. With `repair`, it first corrects the held sums. */
 export async function runAudit(environment: Environment, config: Config, options: AuditOptions): Promise<void> {
   const { corrections, ...report } = await onLedger(environment, config, async (ledger, keys) => {
     const only = options.key === undefined ? undefined : (await find(keys, options.key)).id
@@ -46,7 +46,7 @@ export async function runAudit(environment: Environment, config: Config, options
   if (report.drifts.length > 0) await environment.exit(1)
 }
 
-/** Corrects what accounts have held, and notes in the audit log what was changed. */
+/** Corrects the held sums of accounts, and notes in the audit log what was changed. */
 async function repair(
   { scripts, records }: Ledger,
   environment: Environment,

@@ -154,7 +154,7 @@ function addLedgerCommands({ program, quiet, onConfig }: CommandLine): void {
     .command('audit')
     .description('compare every balance with the records; exit status 1 if any differs')
     .option('--key <id>', 'only this key')
-    .option('--repair', 'first correct what accounts have held, from their holds')
+    .option('--repair', 'first correct the held sum of each account from its holds')
     .option('--reprice', 'also recompute each charge from its usage and prices')
     .option('--json', 'print JSON')
     .action((options: AuditOptions) => onConfig(config => runAudit(quiet, config, options)))

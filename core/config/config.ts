@@ -280,7 +280,7 @@ export interface LedgerConfig {
   readonly dayHistoryMs: number
   /** For how long the causes of failed requests are kept, in milliseconds. */
   readonly failureHistoryMs: number
-  readonly resendsMs: number
+  readonly retriesMs: number
   /** Bytes of all replies that are kept for resends. */
   readonly keptRepliesBytes: number
   /** Maximum waived charges of one key per hour. */

@@ -79,7 +79,7 @@ export class Resolver {
         historyMs: duration(raw.ledger.history),
         dayHistoryMs: this.#dayHistory(raw.ledger.dayHistory),
         failureHistoryMs: duration(raw.ledger.failureHistory),
-        resendsMs: duration(raw.ledger.retries),
+        retriesMs: duration(raw.ledger.retries),
         keptRepliesBytes: size(raw.ledger.keptReplies),
         waivers: raw.ledger.waivers,
         freeEntries: raw.ledger.freeEntries,

@@ -4,8 +4,8 @@ import type { Body } from '../formats/body.ts'
 import { promptTexts } from '../formats/prompt.ts'
 import { hasBody, readBody } from '../client/read-body.ts'
 import { checkHeaders, errorHeaders, GatewayError, Reply } from '../errors.ts'
-import type { Attempt, Fact, Key, Model, Outcome, StopReason } from './exchange.ts'
-import { REPORTING_EXCHANGE } from './misspelt-members.ts'
+import type { Attempt, Key, Model, Outcome, StopReason } from './exchange.ts'
+import { REPORTING_EXCHANGE } from './members.ts'
 import type { BuiltInExchange, BuiltInFacts, Route } from './built-in.ts'
 import { formatAbove, formatOf, PLAIN, type Format } from '../formats/index.ts'
 import { groupOf } from '../lib/addresses.ts'
@@ -269,19 +269,6 @@ export class HttpExchange implements BuiltInExchange, Indexed, ReplyExchange, Re
   #leave(why: EndCause): void {
     this.over = true
     for (const callback of this.#whenOver) callback(why)
-  }
-
-  /** Adds the facts that a request hook returned. @throws TypeError if they are not exactly those in `gives` */
-  learn(given: unknown, { gives }: { readonly gives: readonly Fact[] }): void {
-    const facts = (given ?? {}) as Partial<BuiltInFacts>
-    for (const fact of Object.keys(facts) as Fact[])
-      if (!gives.includes(fact)) throw new TypeError(`"${fact}" is not in its \`gives\`; to answer, return a Reply`)
-    for (const fact of gives) {
-      if (facts[fact] === undefined) throw new TypeError(`its request hook did not return "${fact}"`)
-      // Assigning a member that is not there yet would be an error of its caller.
-      if (Object.hasOwn(this, fact)) (this as Partial<Record<Fact, unknown>>)[fact] = facts[fact]
-      else Object.defineProperty(this, fact, { value: facts[fact], enumerable: true })
-    }
   }
 
   /** Begins the reply. The head is sent with the first bytes of the body; with its length, if these are all of it. */

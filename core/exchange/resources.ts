@@ -88,10 +88,16 @@ export class ExchangeResources {
     return () => void callbacks.delete(callback)
   }
 
-  /** Gives everything back: the exchange is over. */
-  close(): void {
+  /** Gives everything back: the exchange is over. @param failed gets what a callback throws */
+  close(failed: (cause: unknown) => void): void {
     this.#memory?.close()
-    if (this.#whenClosed) for (const callback of this.#whenClosed) callback()
+    for (const callback of this.#whenClosed ?? []) {
+      try {
+        callback()
+      } catch (cause) {
+        failed(cause)
+      }
+    }
     if (this.#slot) this.#server.slots.give(this.#slot, 1)
   }
 }

@@ -256,9 +256,9 @@ export class Background {
     await recount(this.#scripts, this.#config.leaseMs, {
       goesOn,
       corrected: correction =>
-        this.#log.warn(correction, 'what an account had held did not agree with its holds; it is corrected'),
+        this.#log.warn(correction, 'the held sum of an account did not agree with its holds; it is corrected'),
       failed: (account, cause) =>
-        this.#log.warn({ account, err: cause }, 'what an account has held cannot be compared with its holds'),
+        this.#log.warn({ account, err: cause }, 'the held sum of an account cannot be compared with its holds'),
     })
     if (!goesOn()) return
     await meta.set({ recounted: String(epoch) })

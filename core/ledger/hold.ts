@@ -33,7 +33,7 @@ export interface HoldRequest extends HoldName {
   readonly concurrency?: number | undefined
   /** For how long the request has waited for one of them to end, in milliseconds. */
   readonly waitedMs?: number | undefined
-  /** For an upstream account: its quota. */
+  /** For a hold of a quota: the quota. */
   readonly quota?: Quota | undefined
   /** For a quota in cost: what the request costs for each nano-credit that it is charged, in nano-units. */
   readonly rate?: bigint | undefined
@@ -112,7 +112,7 @@ export interface ResendPart {
   readonly request: string
   /**
    * `lost`: this one delivered nothing, so it is the undelivered request. `retry`: this resend delivered its reply. The
-   * store and the outbox have these words of their first version.
+   * words are those of version 1, which the store and the outbox keep.
    */
   readonly part: 'lost' | 'retry'
 }

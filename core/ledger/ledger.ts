@@ -259,7 +259,7 @@ export class Ledger {
     this.#abandoned.set(holdKey(hold), hold)
     const { account: own, slots } = this.scripts.keys.of(account)
     const names = { account: own, hold: this.scripts.keys.hold(account, id), slots }
-    const [kind, first] = await this.scripts.run(operation('abandon', account, names, { id, most, whole }))
+    const [kind, first] = await this.scripts.run(operation('abandon', account, names, { id, most, readToEnd: whole }))
     // A reply without such a slot still counts towards the concurrency.
     if (kind === 'ok') hold.abandoned = true
     else if (kind === 'full' && !whole) hold.request.endExchange?.('crowded')
@@ -310,7 +310,7 @@ export class Ledger {
     return this.accounts.credit(account, (await this.reads.entry(id, account)) ?? entry, reason)
   }
 
-  /** Notes that a stream has begun, which these holds are for: the store learns soon what its customer has received. */
+  /** Notes that the stream of these holds has begun: the store learns soon what its customer has received. */
   begun(holds: readonly Hold[]): void {
     this.#renewals.begun(holds)
   }

@@ -17,7 +17,7 @@ export function verdictOf(known: HistoryEntry | undefined): Verdict {
 
 /** The settings of the ledger that a settlement needs. */
 export interface SettlementLimits {
-  readonly resendsMs: number
+  readonly retriesMs: number
   readonly waivers: number
   readonly freeEntries: number
 }
@@ -93,7 +93,7 @@ export function settleOperation(
   settlement: Settlement,
   verdict: Verdict,
   keys: StoreKeys,
-  { resendsMs, waivers, freeEntries }: SettlementLimits,
+  { retriesMs, waivers, freeEntries }: SettlementLimits,
 ): Operation {
   const { account, id, bucket, charge, kind, notes, attempt: resend } = settlement
   const { account: own, leases, stream, slots } = keys.of(account)
@@ -116,7 +116,7 @@ export function settleOperation(
     notes,
     verdict,
     part: resend?.part ?? '',
-    partMs: resendsMs,
+    resendsMs: retriesMs,
     waiversMax: waivers,
     freeEntriesMax: freeEntries,
   })

@@ -1,8 +1,8 @@
 /**
  * The outbox: settlements on disk that the store could not take yet, and those that the store may lose. They lie in
  * files of a limited size, which are sent one after the other and deleted when all of their settlements are taken. A
- * starting process takes over the files of dead ones. Repeating a settlement has no effect, so one of which the store may know is sent
- * again.
+ * starting process takes over the files of dead ones. Repeating a settlement has no effect, so a settlement that the
+ * store may already have is sent again.
  */
 import { mkdirSync, rmSync, statSync } from 'node:fs'
 import { basename, dirname, join } from 'node:path'

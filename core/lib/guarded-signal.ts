@@ -4,13 +4,13 @@ type Callback = (event: Event) => unknown
 type Listener = Callback | { handleEvent(event: Event): unknown }
 
 /**
- * Returns a signal that aborts with another. An exception or a rejection of its listeners goes to `failed`; without this,
- * Node ends the process.
+ * Returns a signal that aborts when another does. An exception or a rejection of its listeners goes to `failed`; without
+ * this, Node ends the process.
  */
 export function guardedSignal(source: AbortSignal, failed: (cause: unknown) => void): AbortSignal {
   const signal = AbortSignal.any([source])
-  const guards = new WeakMap<object, (event: Event) => Promise<void>>()
-  const guardOf = (listener: Listener): ((event: Event) => Promise<void>) => {
+  const guards = new WeakMap<object, Callback>()
+  const guardOf = (listener: Listener): Callback => {
     const guard =
       guards.get(listener) ??
       (async event => {
@@ -25,18 +25,26 @@ export function guardedSignal(source: AbortSignal, failed: (cause: unknown) => v
   }
   for (const name of ['addEventListener', 'removeEventListener'] as const) {
     const method = signal[name].bind(signal) as (type: string, listener: unknown, options?: unknown) => void
-    const guarded = (type: string, listener: Listener | null, options?: unknown): void =>
-      method(type, listener && guardOf(listener), options)
+    const guarded = (type: string, listener: unknown, options?: unknown): void =>
+      method(type, isListener(listener) ? guardOf(listener) : listener, options)
     Object.defineProperty(signal, name, { value: guarded })
   }
-  let onabort: Callback | null = null
+  let own: { readonly listener: Callback; readonly added: Callback } | undefined
   Object.defineProperty(signal, 'onabort', {
-    get: () => onabort,
-    set: (listener: Callback | null) => {
-      if (onabort) signal.removeEventListener('abort', onabort)
-      onabort = listener
-      if (listener) signal.addEventListener('abort', listener)
+    get: () => own?.listener ?? null,
+    set: (listener: unknown) => {
+      if (own) signal.removeEventListener('abort', own.added)
+      // Another function than the listener, which may be added by `addEventListener` too.
+      own =
+        typeof listener === 'function'
+          ? { listener: listener as Callback, added: event => (listener as Callback).call(signal, event) }
+          : undefined
+      if (own) signal.addEventListener('abort', own.added)
     },
   })
   return signal
+}
+
+function isListener(value: unknown): value is Listener {
+  return typeof value === 'function' || (typeof value === 'object' && value !== null)
 }

@@ -1,10 +1,18 @@
-/** Objects that report an unknown member, so that a misspelt name is neither a missing value nor a lost one. */
+/** Objects that throw when an unknown member is read or assigned. */
 import { suggest } from './suggest.ts'
 
 /** Members that engines and libraries look for on any object. */
 const PROBED: ReadonlySet<string> = new Set(
-  // promises and JSON; util.inspect; pino; test frameworks
-  ['then', 'toJSON', 'href', 'protocol', 'socket', 'setHeader', 'asymmetricMatch', 'nodeType', 'tagName', '$$typeof'],
+  [
+    // Promises and JSON.
+    ['then', 'toJSON'],
+    // util.inspect.
+    ['href', 'protocol'],
+    // pino.
+    ['socket', 'setHeader'],
+    // Test frameworks.
+    ['asymmetricMatch', 'nodeType', 'tagName', '$$typeof'],
+  ].flat(),
 )
 
 /**
@@ -12,7 +20,7 @@ const PROBED: ReadonlySet<string> = new Set(
  * the members of the object itself stay as fast as they are, and private fields work.
  * @param what what the object is called in the error, such as `x.body`
  * @param names the names that are suggested
- * @param isOptional whether a name may be missing; symbols, and what engines look for, may be missing anyway
+ * @param isOptional whether a name is a fact, which may be missing; symbols, and what engines look for, may be missing too
  */
 export function reportingMisspelt(
   what: string,
@@ -27,7 +35,11 @@ export function reportingMisspelt(
     },
     set(objects, name, value, receiver) {
       if (typeof name === 'symbol' || name in objects) return Reflect.set(objects, name, value, receiver)
-      throw new TypeError(`${what} has no member "${name}" to assign; keep your own state in a WeakMap or a fact`)
+      throw new TypeError(
+        isOptional(name)
+          ? `"${name}" is a fact: return it from \`request\`, and list it in \`gives\``
+          : `${what} has no member "${name}" to assign; keep your own state in a WeakMap or a fact`,
+      )
     },
   })
 }

@@ -47,7 +47,7 @@ export class Holder {
   }
 
   /**
-   * Holds on the key's account, and on the quotas of the first account that has something left in each. A request of a
+   * Holds on the key's account, and on the quotas of the first upstream account that has something left in each. A request of a
    * key that has too many running ones waits in line, without holding anything.
    * @param secret of the key, by which it is found again if its record has changed
    * @throws GatewayError if the key may not hold, or if no account has anything left

@@ -33,7 +33,7 @@ type Again<T> = (waitedMs: number) => Promise<T>
 
 /** A waiting request. */
 class Waiter {
-  #resolve: ((turn: Call) => void) | undefined
+  #resolve: ((call: Call) => void) | undefined
 
   /** Whether it waits to be called. Otherwise it asks, and is about to get a slot. */
   get isIdle(): boolean {
@@ -41,14 +41,14 @@ class Waiter {
   }
 
   /** Waits until it is called. */
-  turn(): Promise<Call> {
+  called(): Promise<Call> {
     return new Promise(resolve => (this.#resolve = resolve))
   }
 
-  call(turn: Call): void {
+  call(call: Call): void {
     const resolve = this.#resolve
     this.#resolve = undefined
-    resolve?.(turn)
+    resolve?.(call)
   }
 }
 
@@ -111,7 +111,7 @@ class Line {
     try {
       for (;;) {
         if (isOver) return BUSY
-        const called = waiter.turn()
+        const called = waiter.called()
         this.#callNext()
         const turn = await called
         if (turn === 'over') return BUSY

@@ -32,10 +32,11 @@ export function brokenRules(): number {
 export function assertMoney(isTrue: boolean, rule: string, facts: () => Facts): void {
   if (isTrue) return
   count++
-  if (!alarm) throw new Error(`a rule about money is broken: ${rule} (${JSON.stringify(facts(), asText)})`)
+  if (!alarm) throw new Error(`a rule about money is broken: ${rule} (${factsText(facts())})`)
   alarm(rule, facts())
 }
 
-function asText(_name: string, value: unknown): unknown {
-  return typeof value === 'bigint' ? String(value) : value
+/** Returns facts as JSON, with amounts as texts. */
+export function factsText(facts: Facts): string {
+  return JSON.stringify(facts, (_name, value: unknown) => (typeof value === 'bigint' ? String(value) : value))
 }

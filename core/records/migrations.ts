@@ -193,7 +193,7 @@ export async function changeTold(
  * Name of the epoch: how often a store was restored from these records. It is the word of the first version, in the records
  * and in the store; a generation is something else today.
  */
-export const EPOCH = 'generation'
+const EPOCH = 'generation'
 
 /** Name of the id of the store that is used with these records. */
 export const STORE = 'store'

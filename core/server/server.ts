@@ -192,7 +192,9 @@ export class GatewayServer {
     try {
       await this.#run(generation, req, x)
     } finally {
-      x.resources.close()
+      x.resources.close(cause =>
+        this.#options.log.error({ exchange: x.id, err: cause }, 'a callback of whenClosed failed'),
+      )
       this.#count(x, generation.config.limits)
       generation.leave()
       this.#running.delete(x)

@@ -8,7 +8,7 @@ import { compile, shapeProblems } from '../config/shape.ts'
 import { readYaml } from '../config/yaml.ts'
 import type { BuiltInExchange, BuiltInFacts, BuiltInWith } from '../exchange/built-in.ts'
 import type { Fact, Outcome, ReplyEvent } from '../exchange/exchange.ts'
-import { noteFacts, REPORTING_EXCHANGE } from '../exchange/misspelt-members.ts'
+import { learn, noteFacts, REPORTING_EXCHANGE } from '../exchange/members.ts'
 import { Reply } from '../errors.ts'
 import { formatOf, PLAIN } from '../formats/index.ts'
 import { promptTexts } from '../formats/prompt.ts'
@@ -54,19 +54,19 @@ export async function drive(
   { options = {}, exchange = {}, facts = {}, events = [], outcome, host = {} }: Drive,
 ): Promise<Driven> {
   noteFacts(plugin)
-  const setUp: unknown = await plugin.setup(validOptions(plugin, options) as never, hostOf(plugin, host) as never)
-  const stage = checkedStage(setUp, plugin)
   const missing = plugin.builtIn ? undefined : plugin.needs.find(fact => facts[fact] === undefined)
   if (missing !== undefined) throw new Error(`"${plugin.name}" needs "${missing}"; give it in \`facts\``)
+  const setUp: unknown = await plugin.setup(validOptions(plugin, options) as never, hostOf(plugin, host) as never)
+  const stage = checkedStage(setUp, plugin)
   const x = exchangeOf(plugin, exchange, facts)
   let given: unknown
   let thrown: unknown
   try {
     given = await stage.request?.(x)
+    if (!(given instanceof Reply)) learn(x, given, plugin)
   } catch (error) {
     thrown = error
   }
-  if (!(given instanceof Reply)) learn(x, given ?? {})
   for (const event of events) stage.event?.(x, event)
   if (outcome) await stage.settle?.(x, outcome)
   return { given, thrown, stage, x }
@@ -82,11 +82,6 @@ function validOptions({ name, options: schema }: Plugin, options: Record<string,
   throw new Error(
     problems.map(({ path, message, hint }) => `${path}: ${message}${hint === undefined ? '' : `; ${hint}`}`).join('\n'),
   )
-}
-
-/** Adds facts to an exchange. */
-function learn(x: BuiltInWith<Fact>, given: object): void {
-  for (const [fact, value] of Object.entries(given)) Object.defineProperty(x, fact, { value, enumerable: true })
 }
 
 /** Returns a host with what a test has given. As in the gateway, misspelt members throw for plugins of authors. */
@@ -114,7 +109,7 @@ function exchangeOf(plugin: Plugin, given: Partial<BuiltInExchange>, facts: Part
     query: new URLSearchParams(),
     headers: {},
     format: formatOf(path) ?? PLAIN,
-    inference: formatOf(path) !== undefined,
+    inference: formatOf(path) !== undefined && (given.method ?? 'POST') === 'POST',
     address: '127.0.0.1',
     addressGroup: '127.0.0.1',
     addHeaders: () => {},

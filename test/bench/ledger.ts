@@ -19,7 +19,7 @@ const REQUESTS = 2000
 const SLICES = Number(process.env['SLICES'] ?? 20)
 const AT_ONCE = 50
 
-const LIMITS = { leaseMs: 60_000, resendsMs: 900_000, waivers: 20, freeEntries: 10 }
+const LIMITS = { leaseMs: 60_000, retriesMs: 900_000, waivers: 20, freeEntries: 10 }
 
 /** What requests have cost a server. */
 interface Cost {

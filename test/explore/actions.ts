@@ -21,7 +21,7 @@ export type Mutation = SimulationMutation | 'restores no hold' | 'counts no hold
 
 const HOUR_MS = 3_600_000
 const LEASE_MS = 24 * HOUR_MS
-const LIMITS = { leaseMs: LEASE_MS, resendsMs: HOUR_MS, waivers: 1000, freeEntries: 1000 }
+const LIMITS = { leaseMs: LEASE_MS, retriesMs: HOUR_MS, waivers: 1000, freeEntries: 1000 }
 const NOTES = { endpoint: '/x', model: 'm', type: 't', stream: true }
 /** Nano-credits that a request holds at first, and when it has grown, and what its customer has received then. */
 const [HELD, EXTENDED, RECEIVED] = [10n, 15n, 4]

@@ -49,7 +49,12 @@ t.test('a name that the tables do not have is refused when the script is loaded'
 })
 
 t.test('an operation has its keys and arguments in the order of the table', t => {
-  const made = operation('abandon', 'key_1', { slots: 'b', hold: 'h', account: 'a' }, { whole: true, most: 3, id: 'x' })
+  const made = operation(
+    'abandon',
+    'key_1',
+    { slots: 'b', hold: 'h', account: 'a' },
+    { readToEnd: true, most: 3, id: 'x' },
+  )
   t.strictSame(made, { name: 'abandon', account: 'key_1', keys: ['a', 'h', 'b'], args: ['x', '3', '1'] })
   t.end()
 })

@@ -24,7 +24,7 @@ import { Random } from './simulation.ts'
 const DAY_MS = 86_400_000
 const LEASE_MS = 3_600_000
 const NOTES = { endpoint: '/x', model: 'm', stream: true }
-const LIMITS = { leaseMs: LEASE_MS, resendsMs: LEASE_MS, waivers: 1000, freeEntries: 1000 }
+const LIMITS = { leaseMs: LEASE_MS, retriesMs: LEASE_MS, waivers: 1000, freeEntries: 1000 }
 const KEYS = ['key_a', 'key_b', 'key_c', 'key_d']
 
 /** The fate of a request: it is lost, arrives while its answer is lost, or arrives twice. */

@@ -145,7 +145,7 @@ t.test('the holds of a quota, and of the shares in it, are corrected too', async
   t.equal(await share(), '100')
 })
 
-t.test('tollgate audit --repair corrects what is reserved, prints and notes it', { skip }, async t => {
+t.test('tollgate audit --repair corrects the held sum, prints and notes it', { skip }, async t => {
   const redis = await RealRedis.start(t)
   const place = new Place(t, ownPrefix, { REDIS_URL: redis.url, ...recordsEnv() })
   await (await place.start(t)).saw(/Try it:/)
@@ -160,7 +160,7 @@ t.test('tollgate audit --repair corrects what is reserved, prints and notes it',
   t.match(await place.run('audit', '--key', id), { code: 1, err: /held = the sum of all holds: 7 is not 0/ })
   t.match(await place.run('audit', '--repair', '--key', id), {
     code: 0,
-    out: /corrected key_\w+: had 0\.000000007 credits reserved for 1 holds, has 0 for 0\n1 accounts, 0 entries, 0 with drift/,
+    out: /corrected key_\w+: had 0\.000000007 credits held by 1 holds, has 0 for 0\n1 accounts, 0 entries, 0 with drift/,
   })
   t.match(await place.run('audit', '--key', id), { code: 0 })
 })

@@ -164,7 +164,7 @@ t.test('a hold learns of an earlier end only from a store that has it', { skip }
   await ledger.restorer.restore(key as RecordedKey, 0)
   await extend()
   const settlement = settlementOf({ account: account_, id, bucket }, { charge: 7n, kind: 'settle', notes: NOTES }, NOW)
-  await scripts.run(settleOperation(settlement, '?', scripts.keys, { resendsMs: 1000, waivers: 5, freeEntries: 5 }))
+  await scripts.run(settleOperation(settlement, '?', scripts.keys, { retriesMs: 1000, waivers: 5, freeEntries: 5 }))
   t.equal((await ledger.reads.balance(account_)).settled, 7n)
 })
 
@@ -175,7 +175,7 @@ t.test('what another process records after it was looked up waits no longer', { 
   const [one, other] = [0, 1].map(() => new Archiver(scripts, records, continuity, log)) as [Archiver, Archiver]
   const id = timedId(NOW)
   const settlement = settlementOf({ account: account_, id }, { charge: 7n, kind: 'settle', notes: NOTES }, NOW)
-  await scripts.run(settleOperation(settlement, '', scripts.keys, { resendsMs: 1000, waivers: 5, freeEntries: 5 }))
+  await scripts.run(settleOperation(settlement, '', scripts.keys, { retriesMs: 1000, waivers: 5, freeEntries: 5 }))
   await one.look()
   t.ok(one.waiting.oldestMs > 0)
   await other.runAll()

@@ -69,7 +69,7 @@ const FAULTS = ['none', 'none', 'none', 'none', 'lost', 'late', 'dropped', 'twic
 const HOUR_MS = 3_600_000
 const LEASE_MS = HOUR_MS
 const NOTES = { endpoint: '/x', model: 'm', type: 't', stream: true }
-const LIMITS = { leaseMs: LEASE_MS, resendsMs: HOUR_MS, waivers: 1_000_000, freeEntries: 2 }
+const LIMITS = { leaseMs: LEASE_MS, retriesMs: HOUR_MS, waivers: 1_000_000, freeEntries: 2 }
 
 /** One run. It has a store and records of its own. */
 export class Simulation {

@@ -15,6 +15,7 @@ async function probing(
   setup: string,
   from = "import { definePlugin } from 'tollgate/plugin'",
   others: Readonly<Record<string, string>> = {},
+  chained: readonly string[] = [],
 ): Promise<TestGateway> {
   const folder = mkdtempSync(join(tmpdir(), 'tollgate-plugins-'))
   t.teardown(() => rmSync(folder, { recursive: true, force: true }))
@@ -26,7 +27,9 @@ async function probing(
      export default definePlugin({ name: 'probe', summary: 'Tests.', on: 'inference', needs: ['body'], setup: ${setup} })`,
   )
   for (const [name, text] of Object.entries(others)) writeFileSync(join(folder, `${name}.js`), `${from}\n${text}`)
-  return startGateway(t, { edit: file => file.insertBefore('model-gate', 'probe').set('plugins', [folder]) })
+  return startGateway(t, {
+    edit: file => file.insertBefore('model-gate', 'probe', ...chained).set('plugins', [folder]),
+  })
 }
 
 const seen = (): unknown[] => (globalThis as any).seen
@@ -114,6 +117,12 @@ t.test('drive refuses what the gateway would not load: wrong options, an unknown
   await t.rejects(drive(plugin({ reqest: () => {} }), {}), {
     message: 'there is no hook "reqest"; did you mean request?',
   })
+  await t.rejects(
+    drive(plugin({ request: () => ({ wrong: 1 }) }), {}).then(({ thrown }) => Promise.reject(thrown)),
+    {
+      message: '"wrong" is not in its `gives`; to answer, return a Reply',
+    },
+  )
   await t.rejects(drive(plugin({}, ['key']), {}), { message: '"limit" needs "key"; give it in `facts`' })
 })
 
@@ -180,13 +189,36 @@ t.test('a listener of host.retired that fails does not stop a reload, and the ga
 })
 
 t.test('x, x.body and host can be printed', async t => {
-  const { x } = await drive(
-    definePlugin({ name: 'reads', summary: 'Reads.', on: 'inference', setup: (_options: object, _host: Host) => ({}) }),
-    { facts: { body: bodyOf(Buffer.from(JSON.stringify(BODY))) } },
+  ;(globalThis as any).inspect = inspect
+  const g = await probing(
+    t,
+    '(_options, host) => ({ request: x => void seen.push(...[x, x.body, host].map(inspect)) })',
   )
-  t.match(inspect(x), /body/)
-  t.doesNotThrow(() => inspect((x as Exchange & { body: object }).body))
-  t.end()
+  t.equal((await g.call(CHAT, { key: await g.key('famB'), body: BODY })).status, 200)
+  t.match(seen(), [/HttpExchange/, /Body/, /newId/])
+})
+
+t.test('a callback of whenClosed that throws is logged, and the configuration still drains', async t => {
+  const g = await probing(
+    t,
+    `() => ({
+      request: x => void x.whenClosed(() => { seen.push('called'); throw new Error('a callback that throws') }),
+      close() { seen.push('closed') },
+    })`,
+  )
+  t.equal((await g.call(CHAT, { key: await g.key('famB'), body: BODY })).status, 200)
+  await until(() => seen().includes('called'))
+  await g.gateway.reload()
+  await until(() => seen().includes('closed'))
+})
+
+t.test('a fact cannot have the name of another member of an exchange', async t => {
+  for (const name of ['gone', 'owner', 'limits']) {
+    const gives = `export default definePlugin({ name: 'owner', summary: 'Tests.', on: 'inference', gives: ['${name}'],
+      setup: () => ({ request: () => ({ ${name}: 'mine' }) }) })`
+    const g = await probing(t, '() => ({})', undefined, { owner: gives }, ['owner'])
+    t.equal((await g.call(CHAT, { key: await g.key('famB'), body: BODY })).status, 500, name)
+  }
 })
 
 /** Returns the prompt of a body, as a plugin sees it. */

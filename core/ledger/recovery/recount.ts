@@ -70,7 +70,7 @@ async function compared(
 
 /** Says in words what was corrected. */
 export function wordsOf({ account, reserved, holds }: Correction): string {
-  return `${account}: had ${creditsOf(reserved.from)} credits reserved for ${holds.from} holds, has ${creditsOf(reserved.to)} for ${holds.to}`
+  return `${account}: had ${creditsOf(reserved.from)} credits held by ${holds.from} holds, has ${creditsOf(reserved.to)} for ${holds.to}`
 }
 
 /** Returns an amount in nano-credits in credits. */
@@ -78,7 +78,7 @@ function creditsOf(nano: string): string {
   return formatCredits(BigInt(nano))
 }
 
-/** Returns the accounts that have holds or something held, with the ids of the holds that were seen. */
+/** Returns the accounts that have holds, or whose held sum is not 0, with the ids of the holds that were seen. */
 async function accountsToCompare(
   scripts: Scripts,
   only: string | undefined,

@@ -54,8 +54,8 @@ end
 
 -- A hold is one text of six words: the held amount; the floor, which is charged if the hold is reaped; the bucket of its
 -- outcome; what an earlier end of the exchange charged, or '-'; its slot or sharer; and the notes of the floor, which may
--- contain spaces. The slot is '1' if the hold was given one for a reply whose client left, else '0'. A hold of a quota that
--- is shared fairly has the key whose share is held instead, as its sharer.
+-- contain spaces. The slot is '1' if the client of the hold has left, else '0'; whether it has a slot now is in key.slots. A
+-- hold of a quota that is shared fairly has the key whose share is held instead, as its sharer.
 local function writeHold(hold, held, floor, bucket, before, slotOrSharer, notes, condition)
   local text = string.format('%.0f %.0f %s %s %s %s', held, floor, bucket, before, slotOrSharer, notes)
   if condition then return redis.call('SET', hold, text, condition) end

@@ -200,7 +200,7 @@ operations.settle = function(key, arg)
   if isOver then return 'done ' .. string.sub(outcome, 2) end
   local waived = 0
   if arg.part ~= '' and charge > 0 then
-    waived = waive(account, key.resends, arg.part, charge, arg.partMs, arg.waiversMax)
+    waived = waive(account, key.resends, arg.part, charge, arg.resendsMs, arg.waiversMax)
     charge = charge - waived
   end
   balance = balance + (before or 0) - charge
@@ -263,7 +263,7 @@ operations.reap = function(key, arg)
 end
 
 -- abandon: gives a slot to a hold whose client has left while its reply is still read. Beyond the most slots, the hold that
--- was abandoned first loses its slot. whole is '1' if the reply is read to its end in any case. Answers 'full' if all slots
+-- was abandoned first loses its slot. readToEnd is '1' if the reply is read to its end in any case. Answers 'full' if all slots
 -- belong to such replies; then the hold gets no slot.
 operations.abandon = function(key, arg)
   local id = arg.id
@@ -271,7 +271,7 @@ operations.abandon = function(key, arg)
   if not text then return 'gone' end
   local held, floor, bucket, before, _, notes = readHold(text)
   writeHold(key.hold, held, floor, bucket, before, '1', notes)
-  redis.call('ZADD', key.slots, arg.whole == '1' and '+inf' or whole(now()), id)
+  redis.call('ZADD', key.slots, arg.readToEnd == '1' and '+inf' or whole(now()), id)
   local answer = 'ok'
   if redis.call('ZCARD', key.slots) > tonumber(arg.most) then
     local first = redis.call('ZRANGE', key.slots, 0, 0, 'WITHSCORES')

@@ -1,7 +1,7 @@
 /**
  * The names of the script: the fields of an account, and the keys and arguments of each operation, in their order. The
  * Lua files use the names; `scriptOf` replaces them when the script is loaded, so that they cost nothing at run time.
- * docs/ledger.md explains each of them.
+ * docs/ledger.md explains the fields; the text of an operation explains its arguments.
  */
 import type { Redis } from 'ioredis'
 
@@ -81,7 +81,7 @@ export const OPERATIONS = {
     keys: ['account', 'hold', 'leases', 'slots'],
     args: ['lease', 'id', 'floor', 'leaseMs', 'rotation', 'abandoned', 'notes'],
   },
-  abandon: { keys: ['account', 'hold', 'slots'], args: ['id', 'most', 'whole'] },
+  abandon: { keys: ['account', 'hold', 'slots'], args: ['id', 'most', 'readToEnd'] },
   rejoin: { keys: ['account', 'slots'], args: ['id'] },
   settle: {
     keys: ['account', 'hold', 'leases', 'stream', 'outcomes', 'slotsOrShares', 'resends'],
@@ -94,7 +94,7 @@ export const OPERATIONS = {
       'notes',
       'verdict',
       'part',
-      'partMs',
+      'resendsMs',
       'waiversMax',
       'freeEntriesMax',
     ],

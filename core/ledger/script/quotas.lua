@@ -3,7 +3,7 @@
 -- The window of a quota: when it began, its length, and whether it is rolling. For a rolling quota it is a fixed window of
 -- that length, in which shares are counted.
 local function window(from, length, isRolling)
-  return { from = from, length = length, isRolling = isRolling, gone = math.max(0, math.min(1, (now() - from) / length)) }
+  return { from = from, length = length, isRolling = isRolling, elapsed = math.max(0, math.min(1, (now() - from) / length)) }
 end
 
 -- What a key has of a quota that is shared fairly is one text of four words: the beginning of the window in which it asked
@@ -61,7 +61,7 @@ end
 -- as much of it as there is left of the window.
 local function fairly(ask, balance)
   if ask.sharer == '' then return balance end
-  local isRolling, left = ask.window.isRolling, 1 - ask.window.gone
+  local isRolling, left = ask.window.isRolling, 1 - ask.window.elapsed
   local function useOf(used, before, held)
     return used + held + (isRolling and math.floor(before * left) or 0)
   end
@@ -104,7 +104,7 @@ local function isOnlyHeld(ask, balance, held, least)
   if ask.sharer == '' or balance < least then return true end
   local own = redis.call('HGET', ask.shares, ask.sharer)
   local used, before = readShare(own, ask.window.from, ask.window.length)
-  local earlier = ask.window.isRolling and (before or 0) * (1 - ask.window.gone) or 0
+  local earlier = ask.window.isRolling and (before or 0) * (1 - ask.window.elapsed) or 0
   local sharers = redis.call('HLEN', ask.shares) + (own and 1 or 2)
   return (used or 0) + earlier + least <= math.floor(ask.quota / sharers)
 end

@@ -67,7 +67,7 @@ async function askInTurn(x: HttpExchange, up: ReplyHooks, asking: Asking): Promi
     const isInTime = performance.now() - beganMs < route.retry.totalMs
     if (mayShorten && refusal && isInTime && !x.gone && !x.over && (await route.shorten(refusal))) {
       shortenings++
-      if (!(await up.nextAccount(end.attempt))) throw conclusion(x, up, failure, asking.pool)
+      if (!(await up.beforeNextAttempt(end.attempt))) throw conclusion(x, up, failure, asking.pool)
       x.forgetAttempt()
       continue
     }
@@ -94,7 +94,7 @@ async function next(x: HttpExchange, up: ReplyHooks, failed: Attempt): Promise<b
   while (x.route.more) {
     if (!(await x.route.next())) return false
     if (x.over || x.gone) return false
-    if (await up.nextAccount(failed)) return true
+    if (await up.beforeNextAttempt(failed)) return true
   }
   return false
 }

@@ -47,12 +47,13 @@ export class StreamRelay {
   /** Events are being passed on: the stream ends behind them. */
   #passing = false
   #end: StreamEnd | undefined
-  /** What was written so far of a reply that arrived whole: it goes out in one piece, with its length. */
+  /** Bytes that are held back: of a reply that arrived whole, or of the end while the stages decide. */
   #unsent: ByteBuffer | undefined
   /** The stages have decided about the reply; its end goes out after that. */
   #decided: Promise<unknown> | undefined
-  /** The last event of the stream has arrived, and has gone to a client. */
+  /** The last event of the stream has arrived. */
   #endCame = false
+  /** It has gone to a client. */
   #endSent = false
   #over = false
   readonly #ended = Promise.withResolvers<Outcome>()
@@ -218,7 +219,7 @@ export class StreamRelay {
     this.#write(out)
     if (filter.broken !== undefined) throw filter.broken
     for (const wait of this.#progress?.() ?? []) {
-      this.#pauseForDecision()
+      this.#pauseForProgress()
       void wait.catch(() => {}).finally(() => this.#pressure.release())
     }
   }
@@ -266,7 +267,7 @@ export class StreamRelay {
     if (!this.#relayed.x.outlet.write(bytes) && !this.#pressure.stuck) this.#pressure.waitForClient()
   }
 
-  #pauseForDecision(): void {
+  #pauseForProgress(): void {
     this.#pressure.pause()
     // The client gets what there is while the end is waited for.
     if (!this.#decided) this.#release()
