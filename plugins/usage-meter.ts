@@ -7,6 +7,7 @@ import {
   SwapList,
   resendPartOf,
   defineBuiltIn,
+  type BuiltInGiven,
   type EndReason,
   type BuiltInExchange,
   type HoldRequest,
@@ -35,10 +36,12 @@ export default defineBuiltIn({
     const ticking = setInterval(() => meter.tick(), TICK_MS)
     ticking.unref()
     return {
-      async request(x) {
-        if (x.body.contents.attachments.length > 0)
-          await metering.weighDocuments(x, rates.pageTokens, job => host.longJobs.of(x.key.id, x).documents(job))
-        return { runningHold: await meter.hold(x) }
+      request(x) {
+        if (x.body.contents.attachments.length === 0) return meter.hold(x)
+        const weighing = metering.weighDocuments(x, rates.pageTokens, job =>
+          host.longJobs.of(x.key.id, x).documents(job),
+        )
+        return weighing.then(() => meter.hold(x))
       },
       attempt: (x, failed) => meter.goOn(x, failed),
       response(x, head) {
@@ -72,7 +75,7 @@ export default defineBuiltIn({
       },
       decide: (x, outcome) => meter.conclude(x, outcome),
       settle(x, outcome) {
-        if (!x.runningHold.settled) void meter.conclude(x, outcome)
+        if (!x.runningHold.concluded) void meter.conclude(x, outcome)
       },
       close: () => clearInterval(ticking),
     }
@@ -106,7 +109,7 @@ class Meter {
   }
 
   /** Holds the likely cost of a request. @throws GatewayError if the balance or the quotas do not cover it */
-  async hold(x: BuiltInExchange & Known): Promise<metering.RunningHold> {
+  async hold(x: BuiltInExchange & Known): Promise<BuiltInGiven<'runningHold'>> {
     const { format } = x.route
     const type = typeOf(x, this.#host)
     const request = holdRequest(x, this.#host, this.#termsOf(x), this.#rates.address)
@@ -121,7 +124,7 @@ class Meter {
       runningHold.silent = x
       this.#silent.add(runningHold)
     }
-    return runningHold
+    return { runningHold }
   }
 
   /** Goes on to another upstream account. @returns false if its quotas cannot be held */
@@ -134,7 +137,7 @@ class Meter {
     const used = isNew ? usedBy(x) : []
     const upstream = this.#host.config.upstreams.get(failed.upstream)
     const cost = isNew && upstream ? costOf(x, used, upstream) : undefined
-    runningHold.lostCost += cost ?? 0n
+    runningHold.failedCost += cost ?? 0n
     runningHold.accountedFor = failed
     runningHold.quotaHolds = []
     this.#holder.endQuotas(quotaHolds, used, cost)
@@ -148,7 +151,7 @@ class Meter {
   /** Settles the holds of an exchange. @returns a promise that resolves when the charge is on its way */
   conclude(x: BuiltInExchange & Metered, outcome: Outcome): Promise<void> {
     this.#silent.delete(x.runningHold)
-    x.runningHold.settled = true
+    x.runningHold.concluded = true
     const { charged } = x.runningHold.terms
     const result = metering.billFor(x, outcome, charged)
     const cost = costOfReply(x, result)
@@ -180,7 +183,7 @@ class Meter {
       return undefined
     })
     if (answer?.kind !== 'held') return undefined
-    if (!runningHold.settled) return answer.holds
+    if (!runningHold.concluded) return answer.holds
     // The store answered so late that the exchange has ended.
     this.#holder.endQuotas(answer.holds, [], 0n)
     return undefined
@@ -236,9 +239,9 @@ function costOf(x: Metered, used: Parts, upstream: Upstream): bigint | undefined
 
 /** Returns what the exchange costs the operator, in nano-credits, if known; also for a reply without a charge. */
 function costOfReply(x: Metered, { parts }: metering.Bill): bigint | undefined {
-  const { lostCost } = x.runningHold
+  const { failedCost } = x.runningHold
   const cost = costOf(x, parts.length === 0 ? usedBy(x) : parts, x.route.upstream)
-  return lostCost === 0n ? cost : lostCost + (cost ?? 0n)
+  return failedCost === 0n ? cost : failedCost + (cost ?? 0n)
 }
 
 /** Logs usage without a price, usage that is understood in part, and charges below the operator's cost. */

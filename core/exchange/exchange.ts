@@ -102,18 +102,18 @@ export interface Facts {
 /** The name of a fact. */
 export type Fact = keyof Facts
 
-/** One try at one account of an upstream. */
+/** One attempt at an upstream account. */
 export interface Attempt {
   readonly upstream: string
   readonly account: string
   /** The upstream's status, if it answered. */
   readonly status?: number
-  /** Why the try failed, for the log. */
+  /** Why the attempt failed, for the log. */
   readonly failure?: string | undefined
   /** What the failure is about, as in docs/pools.md, and who failed. */
   readonly about?: string
   readonly who?: Party
-  /** When it began, in milliseconds since the request came, and how many it took. Only for tries that failed. */
+  /** When it began, in milliseconds since the request came, and how many it took. Only for attempts that failed. */
   readonly afterMs?: number
   readonly ms?: number
 }

@@ -10,7 +10,7 @@ import type { BuiltInExchange, BuiltInFacts, Route } from './built-in.ts'
 import { formatAbove, formatOf, PLAIN, type Format } from '../formats/index.ts'
 import { groupOf } from '../lib/addresses.ts'
 import type { ReadOnPolicy } from './read-on-policy.ts'
-import { type EndCause, endReasonOf } from './request-end.ts'
+import { type EndCause, causeName } from './request-end.ts'
 import type { Limits } from '../config/config.ts'
 import { BODY_COPIES, UNCOUNTED_BODY_BYTES } from '../client/memory.ts'
 import { Reservation } from '../lib/fair-budget.ts'
@@ -53,7 +53,7 @@ export class HttpExchange implements BuiltInExchange, Indexed, ReplyExchange, Re
   readonly tally!: BuiltInFacts['tally']
   readonly runningHold!: BuiltInFacts['runningHold']
   caller: Key | undefined = undefined
-  /** Every try at an upstream so far. */
+  /** The attempts at upstream accounts so far. */
   readonly attempts: Attempt[] = []
   /** What the last account that failed said. The message is its provider's and may repeat the request. */
   providersWords: { readonly codes: readonly string[]; readonly message: string } | undefined = undefined
@@ -65,7 +65,7 @@ export class HttpExchange implements BuiltInExchange, Indexed, ReplyExchange, Re
   /** Why the gateway ended the exchange before its reply began, if it did. */
   stopped: EndCause | undefined = undefined
   /** Decides whether the reply is read on when all clients have left. Without it, the reply is given up. */
-  readOn: ReadOnPolicy | undefined = undefined
+  readOnPolicy: ReadOnPolicy | undefined = undefined
   /** Whether no client waits and the reply is not read on, or the gateway has ended the exchange. */
   over = false
   /** Measures how long the upstream works, and how long it is silent. */
@@ -113,13 +113,13 @@ export class HttpExchange implements BuiltInExchange, Indexed, ReplyExchange, Re
   }
 
   allClientsLeft(): void {
-    if (this.readOn) this.readOn.left()
+    if (this.readOnPolicy) this.readOnPolicy.left()
     else this.#leave('client')
   }
 
   clientJoined(): void {
     if (this.begun) this.firstByteAfter ??= this.#server.now() - this.startedAt
-    this.readOn?.joined()
+    this.readOnPolicy?.joined()
   }
 
   identify(key: Key): void {
@@ -251,19 +251,19 @@ export class HttpExchange implements BuiltInExchange, Indexed, ReplyExchange, Re
     this.recent = undefined
     this.usageIsFinal = false
     this.inOnePiece = false
-    this.endReadOn()
+    this.endReadOnPolicy()
     this.upstreamClock = new UpstreamClock()
   }
 
   /** Notes that the reply need not be read further once its clients have left. */
-  endReadOn(): void {
-    this.readOn?.over()
-    this.readOn = undefined
+  endReadOnPolicy(): void {
+    this.readOnPolicy?.over()
+    this.readOnPolicy = undefined
     this.giveUp()
   }
 
   giveUp(): void {
-    if (this.gone && this.readOn?.mayEnd() !== false) this.#leave('client')
+    if (this.gone && this.readOnPolicy?.mayEnd() !== false) this.#leave('client')
   }
 
   #leave(why: EndCause): void {
@@ -294,7 +294,7 @@ export class HttpExchange implements BuiltInExchange, Indexed, ReplyExchange, Re
 
   /** Sends an error in the exchange's format, instead of a reply of which nothing has been sent. */
   async fail(error: GatewayError): Promise<Outcome> {
-    const by = this.over && this.stopped !== undefined ? endReasonOf(this.stopped) : undefined
+    const by = this.over && this.stopped !== undefined ? causeName(this.stopped) : undefined
     // The client has not received what was delivered, and does not pay for it.
     if (!this.outlet.headSent || this.waiting) this.delivered = 0
     if (this.gone) {

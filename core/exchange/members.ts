@@ -31,6 +31,7 @@ Object.setPrototypeOf(Body.prototype, reportingMisspelt('x.body', BODY_MEMBERS))
  * @throws TypeError if they are not exactly those in `gives`, or one has the name of another member
  */
 export function learn(x: object, given: unknown, { gives }: { readonly gives: readonly Fact[] }): void {
+  if (given === undefined && gives.length === 0) return
   const facts = (given ?? {}) as Readonly<Record<string, unknown>>
   for (const fact of Object.keys(facts))
     if (!(gives as readonly string[]).includes(fact))

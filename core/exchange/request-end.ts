@@ -72,7 +72,7 @@ function whoFailed(code: ErrorCode, last: Attempt | undefined): Party {
 export type EndCause = 'client' | 'drain' | { readonly budget: Usage } | { readonly disabled: GatewayError }
 
 /** The reason, as the outcome of the exchange names it. */
-export function endReasonOf(why: EndCause): 'client' | StopReason {
+export function causeName(why: EndCause): 'client' | StopReason {
   if (typeof why === 'string') return why
   return 'budget' in why ? 'budget' : 'disabled'
 }

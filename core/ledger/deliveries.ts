@@ -109,7 +109,7 @@ export class Deliveries {
     if (recent.length > 0)
       this.#log.info({ settlements: recent.length }, 'sending recent settlements again, since the store may lack them')
     for (const settlement of recent) void this.deliver(settlement, false)
-    this.#outbox?.resend()
+    this.#outbox?.sendAgain()
   }
 
   /**

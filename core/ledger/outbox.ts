@@ -119,7 +119,7 @@ export class Outbox {
   }
 
   /** Sends the kept files as well, since the store may have lost them. */
-  resend(): void {
+  sendAgain(): void {
     this.#round = this.#round.then(async () => {
       try {
         await this.#seal('kept', Infinity)

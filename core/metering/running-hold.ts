@@ -40,12 +40,12 @@ export class RunningHold implements Indexed {
   isOutputLowered = false
   /** Whether a stream of its upstream has begun. */
   isStreaming = false
-  /** Whether the exchange has ended and its holds have been settled. */
-  settled = false
+  /** Whether the charge was decided, so that nothing more is held. */
+  concluded = false
   /** The failed attempt that was accounted for last. */
   accountedFor: Attempt | undefined
   /** What attempts at other accounts cost the operator, in nano-credits. */
-  lostCost = 0n
+  failedCost = 0n
   readonly #ledger: Ledger
   /** Output tokens by which the hold stays ahead. */
   readonly #aheadTokens: number

@@ -10,7 +10,7 @@ export interface FailureStory {
   readonly config: string
   /** Milliseconds from its beginning to its end. */
   readonly ms: number
-  /** The tries at accounts, in their order. */
+  /** The attempts at upstream accounts, in their order. */
   readonly attempts: readonly FailedTry[]
   /** Nano-credits that were held for it. */
   readonly held?: string
@@ -20,7 +20,7 @@ export interface FailureStory {
   readonly by?: string
 }
 
-/** One try at an account. Times are milliseconds. */
+/** One attempt at an upstream account. Times are milliseconds. */
 export interface FailedTry {
   readonly account: string
   readonly status?: number

@@ -225,7 +225,7 @@ t.test('a settlement that a store may lose is kept, and sent again only after a 
   await outbox.keep(kept, 1)
   place.open = true
   t.equal(outbox.size, 0, 'it does not wait')
-  outbox.resend()
+  outbox.sendAgain()
   await until(() => place.taken.length === 1)
   t.same(place.taken, [kept.id])
   await outbox.close()
@@ -298,7 +298,7 @@ t.test('kept settlements that are about to be sent again are not dropped', async
   const outbox = place.outbox()
   await outbox.keep(settlement(), 1)
   place.open = true
-  outbox.resend()
+  outbox.sendAgain()
   while (place.taken.length === 0) {
     outbox.dropUntil(Date.now())
     await new Promise(setImmediate)

@@ -171,6 +171,7 @@ export function operation<N extends OperationName>(
 }
 
 function argText(value: unknown): string {
+  if (typeof value === 'string') return value
   if (typeof value === 'boolean') return value ? '1' : ''
   return String(value)
 }

@@ -71,7 +71,7 @@ export async function attempt(
 async function ask(x: HttpExchange, up: ReplyHooks, asking: Asking, mayAskAnother: boolean): Promise<AttemptEnd> {
   const { current, upstream } = x.route
   const name = namesOf(current)
-  x.readOn = new ReadOn(x, up, upstream)
+  x.readOnPolicy = new ReadOn(x, up, upstream)
   let reply: UpstreamReply | TakenBack
   try {
     reply = await send(x, up, asking)

@@ -39,7 +39,7 @@ export function forwarder(asking: Asking): Forward {
     } finally {
       silence?.clear()
       x.upstreamClock.stop()
-      x.endReadOn()
+      x.endReadOnPolicy()
     }
   }
 }

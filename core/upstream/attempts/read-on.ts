@@ -9,7 +9,7 @@ import type { HttpExchange } from '../../exchange/http-exchange.ts'
 const UNREAD_MS = 1000
 
 /**
- * A reply in one piece is read to its end. A stream is read for its usage after its last content. Before that, the
+ * The policy of one attempt. A reply in one piece is read to its end. A stream is read for its usage after its last content. Before that, the
  * upstream's setting decides, or how much of the usage would stay unknown.
  */
 export class ReadOn implements ReadOnPolicy {

@@ -1,7 +1,7 @@
 /** How an exchange that reached its upstream can end without a whole reply. */
 import type { ReplyHooks } from '../../chain/reply-hooks.ts'
 import { GatewayError } from '../../errors.ts'
-import { type EndCause, endReasonOf } from '../../exchange/request-end.ts'
+import { type EndCause, causeName } from '../../exchange/request-end.ts'
 import type { Failure, Head, Outcome } from '../../exchange/exchange.ts'
 import type { HttpExchange } from '../../exchange/http-exchange.ts'
 import { failureCause } from '../../formats/failures.ts'
@@ -109,6 +109,6 @@ export function brokenBy(
   clientWasStuck: boolean,
 ): Extract<Outcome, { kind: 'broken' }>['by'] {
   if (typeof end === 'object' && 'failed' in end) return 'gateway'
-  if (end !== 'upstream' && end !== 'timeout') return endReasonOf(end)
+  if (end !== 'upstream' && end !== 'timeout') return causeName(end)
   return clientWasStuck ? 'client' : 'upstream'
 }

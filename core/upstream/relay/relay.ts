@@ -64,7 +64,7 @@ export async function relay(
   let outcome: Outcome | undefined
   try {
     if (reply.status !== 200) {
-      x.endReadOn()
+      x.endReadOnPolicy()
       throw failedWith(makeHead(await readFailure(relayed, reply.status)))
     }
     if (!isStream && !clientGetsStream) {

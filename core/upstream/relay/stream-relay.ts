@@ -237,11 +237,11 @@ export class StreamRelay {
     }
     const usageIsFinal = event.reading.usageIsFinal === true && (x.complete || x.route.format.marksFinalUsage)
     if (usageIsFinal) x.usageIsFinal = true
-    if (x.gone && (x.complete || usageIsFinal)) x.readOn?.rested()
+    if (x.gone && (x.complete || usageIsFinal)) x.readOnPolicy?.rested()
     // When all clients have left, only what a resend may ask for is of use after the usage.
     if (x.gone && (endsStream || (usageIsFinal && !x.outlet.joinable))) this.#end ??= 'client'
     hooks.event(event)
-    if (x.gone && usage) x.readOn?.usageCame()
+    if (x.gone && usage) x.readOnPolicy?.usageCame()
   }
 
   /** Lets the stages decide before the end of the reply goes out, which waits for them. */
