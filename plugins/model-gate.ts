@@ -1,5 +1,5 @@
 import { GatewayError, type KeyType, type Rewriter } from 'tollgate/plugin'
-import { defineBuiltIn, type Format } from 'tollgate/plugin/metering'
+import { defineBuiltIn, type Format, ModelRenamer } from 'tollgate/plugin/metering'
 
 /** Maximum length of a model name that an error repeats. */
 const SHOWN = 100
@@ -55,20 +55,27 @@ export default defineBuiltIn({
       },
       rewrite({ model, format }, head): Rewriter | undefined {
         // If the reply already has the right name, its bytes pass unchanged.
-        return head.model === model.asked ? undefined : called(model.asked, format)
+        return head.model === model.asked ? undefined : called(model.asked, format, head.model)
       },
     }
   },
 })
 
-/** Replaces the model name in each event. */
-function called(name: string, format: Format): Rewriter {
+/**
+ * Replaces the model name in each event.
+ * @param reported the name in the first event
+ */
+function called(name: string, format: Format, reported: string | undefined): Rewriter {
+  const renamer = new ModelRenamer(reported, name)
   return {
-    matches: ['"model"'],
+    matches: [renamer.unlikeNew],
+    // Other formats have the name in few events, inside an object.
+    ...(format.replyMember === undefined && { edit: (text: string) => renamer.edit(text) }),
     event(event) {
       const { json } = event
-      const reported = format.modelOf(json)
-      if (reported === undefined || reported === name) return undefined
+      const other = format.modelOf(json)
+      if (other === undefined || other === name) return undefined
+      renamer.expect(other)
       const { replyMember } = format
       const path =
         replyMember !== undefined && Object.hasOwn(json as object, replyMember) ? [replyMember, 'model'] : ['model']

@@ -228,7 +228,7 @@ export class ReplyHooks {
   }
 }
 
-const REWRITER_MEMBERS: readonly string[] = ['matches', 'removes', 'event'] satisfies (keyof Rewriter)[]
+const REWRITER_MEMBERS: readonly string[] = ['matches', 'edit', 'event'] satisfies (keyof Rewriter)[]
 
 /**
  * Returns a rewriter whose errors name its stage. A plugin may be plain JavaScript, so the types are checked.
@@ -244,14 +244,26 @@ function checkedRewriter(given: unknown, plugin: Plugin): Rewriter {
   const isPlain = Object.getPrototypeOf(rewriter) === Object.prototype
   const unknown = isPlain ? Object.keys(rewriter).find(member => !REWRITER_MEMBERS.includes(member)) : undefined
   if (unknown !== undefined) throw new TypeError(`its Rewriter has an unknown member "${unknown}"`)
-  const { matches, removes } = rewriter
-  if (matches !== undefined && !(Array.isArray(matches) && matches.every(match => typeof match === 'string')))
-    throw new TypeError('the `matches` of its Rewriter must be a list of strings')
-  if (removes !== undefined && !(removes instanceof RegExp && removes.global))
-    throw new TypeError('the `removes` of its Rewriter must be a regular expression with the flag g')
+  const { matches, edit } = rewriter
+  if (matches !== undefined && !(Array.isArray(matches) && matches.every(isMatch)))
+    throw new TypeError(
+      'the `matches` of its Rewriter must be a list of strings and of regular expressions without flags',
+    )
+  if (edit !== undefined && typeof edit !== 'function')
+    throw new TypeError('the `edit` of its Rewriter must be a function')
   return {
     ...(matches && { matches }),
-    ...(removes && { removes }),
+    ...(edit && {
+      edit(text) {
+        try {
+          const edited: unknown = rewriter.edit?.(text)
+          if (typeof edited === 'string') return edited
+          throw new TypeError('the `edit` of its Rewriter did not return a string')
+        } catch (thrown) {
+          throw ofStage(plugin, thrown)
+        }
+      },
+    }),
     event(event) {
       try {
         const events: unknown = rewriter.event(event)
@@ -264,6 +276,10 @@ function checkedRewriter(given: unknown, plugin: Plugin): Rewriter {
       }
     },
   }
+}
+
+function isMatch(match: unknown): boolean {
+  return typeof match === 'string' || (match instanceof RegExp && match.flags === '')
 }
 
 function isOutgoing(event: Partial<OutgoingEvent> | null): boolean {

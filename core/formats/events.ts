@@ -78,15 +78,15 @@ export class ReplyEvent {
  */
 export interface Rewriter {
   /**
-   * Texts to look for. A word in quotes is the name of a member, or its value, but never a whole piece of the model's
-   * output.
+   * Texts to look for, or expressions without flags. A word in quotes is the name of a member, or its value, but never a
+   * whole piece of the model's output.
    */
-  readonly matches?: readonly string[]
+  readonly matches?: readonly (string | RegExp)[]
   /**
-   * What may be removed from the bytes of events, as latin-1, before they are searched: for members that stand in every
-   * event, which would all have to be parsed otherwise. Not used if a stage wants to see all events.
+   * Changes the text of whole events, as latin-1, before it is searched: for members that stand in every event, which would
+   * all have to be parsed otherwise. Must leave each event what it is. Not used if a stage wants to see all events.
    */
-  readonly removes?: RegExp
+  readonly edit?: (latin1: string) => string
   /** Returns the events to send instead: none to drop it, undefined to leave its bytes unchanged. */
   event(event: ReplyEvent): readonly OutgoingEvent[] | undefined
 }

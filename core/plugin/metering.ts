@@ -16,6 +16,7 @@ export { Tally } from '../exchange/tally.ts'
 export { Body } from '../formats/body.ts'
 export { BodyReader } from '../formats/body-reader.ts'
 export { classify } from '../formats/classify.ts'
+export { ModelRenamer } from '../formats/renaming.ts'
 export { failureCause } from '../formats/failures.ts'
 export {
   compactionsIn,

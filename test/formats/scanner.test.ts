@@ -1,14 +1,16 @@
+import { deepStrictEqual } from 'node:assert'
 import fc from 'fast-check'
 import t from 'tap'
 import { FORMATS, type Format, type FormatName, type Rewriter } from '../../core/formats/index.ts'
 import { OutputBytes } from '../../core/upstream/relay/event-filter.ts'
 import { PassThroughFilter } from '../../core/upstream/relay/stream-filter.ts'
-import { bodyOf } from 'tollgate/testing'
+import modelGate from '../../plugins/model-gate.ts'
+import { bodyOf, drive } from 'tollgate/testing'
 
 t.test('the scanner finds the same in unparsed events as in parsed ones', t => {
   const format = FORMATS['chat-completions']
   const hide = format.prepare(bodyOf(Buffer.from('{"stream":true}')), { output: 0 }) as Rewriter
-  const { removes: _strikes, ...parsing } = hide
+  const { edit: _edit, ...parsing } = hide
   const lines = [
     'data: {"choices":[{"delta":{"content":"a"}}],"usage":null}',
     'data: {"choices":[{"delta":{"content":"a"}}],"usage":null,"obfuscation":"x"}',
@@ -34,6 +36,81 @@ t.test('the scanner finds the same in unparsed events as in parsed ones', t => {
   for (const ends of ['\n', '\r\n']) t.equal(passed(hide, ends), passed(parsing, ends))
   t.notMatch(passed(hide, '\n'), /content":"a"[^\n]*usage/)
   t.end()
+})
+
+/** Values that a careless replacement would change: texts and nested members that look like the name of the model. */
+const likeNames = fc.oneof(
+  fc.constantFrom(
+    'up/x',
+    'mine',
+    'other',
+    '"model":"up/x"',
+    '}\n\ndata: {"model":"up/x"}',
+    { model: 'up/x' },
+    { model: 'mine' },
+    { message: { model: 'up/x' } },
+    [{ model: 'up/x' }],
+    'ü \\',
+    null,
+    1,
+  ),
+  fc.jsonValue({ maxDepth: 1 }),
+)
+const member = fc.tuple(
+  fc.constantFrom('model', 'model', 'id', 'created', 'choices', 'response', 'message', 'type', 'input', 'metadata'),
+  likeNames,
+)
+
+/** An event as one of many vendors might write it: with spaces, escapes, line breaks and repeated members. */
+const eventText = fc
+  .record({
+    members: fc.array(member, { maxLength: 6 }),
+    spaces: fc.constantFrom(['', ''], ['', ' '], [' ', ' ']),
+    escapes: fc.constantFrom('none', 'none', 'slash', 'letter'),
+    field: fc.constantFrom('data: ', 'data: ', 'data:', 'event: e\ndata: ', ': note\ndata: '),
+    split: fc.boolean(),
+    ends: fc.constantFrom('\n', '\n', '\n', '\r\n', '\r'),
+  })
+  .map(({ members, spaces: [before, after], escapes, field, split, ends }) => {
+    const all = escapes === 'letter' ? [['model', 'up/x'], ...members, ['mod_el', 'up/x']] : members
+    const json = `{${all.map(([name, value]) => `${JSON.stringify(name)}${before}:${after}${JSON.stringify(value)}`).join(',')}}`
+    const spelled = escapes === 'slash' ? json.replaceAll('up/x', 'up\\/x') : json.replace('mod_el', 'mod\\u0065l')
+    const comma = split ? spelled.indexOf('","') : -1
+    const lines = comma === -1 ? spelled : `${spelled.slice(0, comma + 2)}\ndata: ${spelled.slice(comma + 2)}`
+    return `${field}${lines}\n\n`.replaceAll('\n', ends)
+  })
+
+t.test('the model is renamed in the text of a stream as it is in parsed events, and nothing else changes', async t => {
+  const models = new Map([['mine', { sends: 'up/x' }]])
+  const config = { keyTypes: new Map([['a', { formats: Object.values(FORMATS), models }]]) } as never
+  const { stage } = await drive(modelGate, {
+    facts: { key: { type: 'a' } as never, body: bodyOf(Buffer.from('{"model":"mine"}')) },
+    host: { config },
+  })
+  let renamed = 0
+  const passes = (format: Format, rewriter: Rewriter, pushes: readonly string[]): string => {
+    const filter = new PassThroughFilter(format, { all: false, rewriters: [rewriter], onEvent: () => {} })
+    // An event that was parsed is written with a space.
+    return pushes.map(text => filter.push(Buffer.from(text)).toString().replaceAll('data:{', 'data: {')).join('')
+  }
+  fc.assert(
+    fc.property(
+      fc.constantFrom(...(Object.keys(FORMATS) as FormatName[])),
+      fc.array(fc.array(eventText, { minLength: 1, maxLength: 4 }), { minLength: 1, maxLength: 3 }),
+      fc.constantFrom('up/x', 'other', undefined),
+      (name, events, model) => {
+        const format = FORMATS[name]
+        const pushes = events.map(together => together.join(''))
+        const make = (): Rewriter =>
+          stage.rewrite?.({ model: { asked: 'mine' }, format } as never, { model } as never) as Rewriter
+        const expected = passes(format, { matches: ['"model"'], event: event => make().event(event) }, pushes)
+        if (expected !== pushes.join('')) renamed++
+        deepStrictEqual(passes(format, make(), pushes), expected)
+      },
+    ),
+    { numRuns: 5000 },
+  )
+  t.ok(renamed > 1000, 'many of the streams had a name to replace')
 })
 
 t.test('the count of delivered text handles escapes, spaces and look-alikes', t => {

@@ -15,12 +15,16 @@ import { CARRIES, decodeRequest, REFUSES } from './decode-request.ts'
 import { encoder, encodeReply } from './encode-reply.ts'
 import { encodeRequest } from './encode-request.ts'
 
+/**
+ * The member as most vendors write it: at the end of an event of one line. Other spellings are parsed. The lookahead comes
+ * first, so that the lookbehind runs once for each line.
+ */
+const NULL_USAGE = /,"usage":null(?=(?:,"obfuscation":"[^"\\]*")?\}\n\n)(?<=(?:^|\n\n)data: \{[^\n]*\],"usage":null)/g
+
 /** Removes the usage from a stream whose client did not ask for it. Such clients read `choices[0]` of every chunk. */
 const hideUsage: Rewriter = {
   matches: ['"usage"'],
-  // The member as most vendors write it: at the end of an event of one line. Other spellings are parsed. The lookahead
-  // comes first, so that the lookbehind runs once for each line.
-  removes: /,"usage":null(?=(?:,"obfuscation":"[^"\\]*")?\}\n\n)(?<=(?:^|\n\n)data: \{[^\n]*\],"usage":null)/g,
+  edit: text => text.replace(NULL_USAGE, ''),
   event(event: ReplyEvent): OutgoingEvent[] | undefined {
     const chunk = object(event.json)
     if (!chunk || !('usage' in chunk)) return undefined

@@ -96,6 +96,10 @@ function wholeOf({ types, members }: NonNullable<OutputText['whole']>): string {
   return `data: *{"type": *"[\\w.]*(?:${anyOf(types)})"[^\\r\\n]*?"(?:${anyOf(members)})": *(")`
 }
 
+function sourceOf(match: string | RegExp): string {
+  return typeof match === 'string' ? escaped(match) : match.source
+}
+
 function anyOf(words: readonly string[]): string {
   return words.map(escaped).join('|')
 }
@@ -127,17 +131,21 @@ const EVERY: Search = { expression: /[^]/g, measuresText: false }
 /** Streams of one kind share their expressions. */
 const searches = new LRUCache<string, Search>({ max: 100 })
 
-function searchFor(format: Format, matches: readonly string[]): Search {
-  const name = matches.length === 0 ? format.name : JSON.stringify([format.name, ...matches])
+function searchFor(format: Format, matches: readonly (string | RegExp)[]): Search {
+  const name = matches.length === 0 ? format.name : JSON.stringify([format.name, ...matches.map(sourceOf)])
   let search = searches.get(name)
   if (!search) searches.set(name, (search = makeSearch(format, matches)))
   return search
 }
 
-function makeSearch({ signals, text }: Format, matches: readonly string[]): Search {
-  // Quotes inside a text are escaped.
-  const measures = matches.every(match => /^"\w+"$/.test(match) && !text.stream.includes(match.slice(1, -1)))
-  const words = anyOf([...signals, ...matches])
+function makeSearch({ signals, text }: Format, matches: readonly (string | RegExp)[]): Search {
+  const sources = matches.map(sourceOf)
+  // Quotes inside a text are escaped, so such a word is no part of one, whatever must not follow it.
+  const measures = sources.every(source => {
+    const word = /^"(\w+)"(?:\(\?!.*\))?$/.exec(source)?.[1]
+    return word !== undefined && !text.stream.includes(word)
+  })
+  const words = [...signals.map(escaped), ...sources].join('|')
   return {
     expression: new RegExp([...(measures ? textsOf(text) : []), words].join('|'), 'g'),
     measuresText: measures,
@@ -164,7 +172,7 @@ export class EventFilter {
    * @param matches what makes an event worth parsing, besides the format's own signals; if undefined or if it contains
    * an empty string, every event is
    */
-  constructor(format: Format, matches: readonly string[] | undefined) {
+  constructor(format: Format, matches: readonly (string | RegExp)[] | undefined) {
     this.output = new OutputBytes(format.text)
     this.#search = matches && !matches.includes('') ? searchFor(format, matches) : EVERY
   }

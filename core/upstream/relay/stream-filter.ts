@@ -33,7 +33,7 @@ export class PassThroughFilter implements StreamFilter {
   readonly #format: Format
   readonly #wanted: Wanted
   readonly #eventFilter: EventFilter
-  readonly #removes: readonly RegExp[]
+  readonly #edits: readonly NonNullable<Rewriter['edit']>[]
   #looked = false
 
   constructor(format: Format, wanted: Wanted) {
@@ -42,7 +42,7 @@ export class PassThroughFilter implements StreamFilter {
     const others = wanted.rewriters.filter(({ matches }) => matches !== format.signals)
     const all = wanted.all || others.some(({ matches }) => matches === undefined)
     this.#eventFilter = new EventFilter(format, all ? undefined : others.flatMap(({ matches = [] }) => matches))
-    this.#removes = all ? [] : others.flatMap(({ removes }) => removes ?? [])
+    this.#edits = all ? [] : others.flatMap(rewriter => (rewriter.edit ? [rewriter.edit] : []))
   }
 
   get delivered(): number {
@@ -51,8 +51,8 @@ export class PassThroughFilter implements StreamFilter {
 
   push(bytes: Buffer): Buffer {
     const latin1 = bytes.toString('latin1')
-    const left = this.#removes.reduce((text, removed) => text.replace(removed, ''), latin1)
-    return left === latin1 ? this.#rewrite(bytes, latin1) : this.#rewrite(Buffer.from(left, 'latin1'), left)
+    const edited = this.#edits.reduce((text, edit) => edit(text), latin1)
+    return edited === latin1 ? this.#rewrite(bytes, latin1) : this.#rewrite(Buffer.from(edited, 'latin1'), edited)
   }
 
   #rewrite(bytes: Buffer, latin1: string): Buffer {
@@ -150,7 +150,8 @@ export function rewritten(
 const FIELD = 'data: '
 
 /** Returns whether a match occurs in the data of an event. */
-function standsIn(match: string, data: string): boolean {
+function standsIn(match: string | RegExp, data: string): boolean {
+  if (match instanceof RegExp) return match.test(data)
   return match.startsWith(FIELD) ? data.startsWith(match.slice(FIELD.length)) : data.includes(match)
 }
 
