@@ -37,9 +37,10 @@ export interface Hooks<Seen, Below, Known, Gives> {
    */
   request?(x: Below): Awaitable<Gives | Reply>
   /**
-   * An attempt has failed before anything of its reply was sent, and the request is about to go out again: to another account,
-   * which `route` names already, or shortened to the same one. Must forget what the failed attempt has reported. Returns false if the new account cannot be
-   * used, so that the next one is asked. The gateway waits for a promise for at most `limits.stage`.
+   * An attempt has failed before anything of its reply was sent, and the request is about to go out again: to another
+   * account, which `route` names already, or shortened to the same one. Must forget what the failed attempt has reported.
+   * Returns false if the new account cannot be used, so that the next one is asked. The gateway waits for a promise for at
+   * most `limits.stage`.
    */
   attempt?(x: Known, failed: Attempt): Awaitable<boolean | void>
   /**

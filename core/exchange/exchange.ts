@@ -184,7 +184,7 @@ export interface Exchange extends Readonly<Partial<Facts>> {
   readonly address: string
   /** The group of addresses that limits per address count for: of IPv6, a network of 64 bits. */
   readonly addressGroup: string
-  /** Aborts when nobody wants the reply any more, or the gateway ends the exchange. */
+  /** Aborts when all clients have left and the reply is not read on, or when the gateway ends the exchange. */
   readonly signal: AbortSignal
   /** When the request came, in milliseconds since the epoch. */
   readonly startedAt: number

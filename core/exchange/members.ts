@@ -7,21 +7,20 @@ import { BODY_MEMBERS, EXCHANGE_MEMBERS, type Fact, FACTS } from './exchange.ts'
 const authorsFacts = new Set<string>()
 
 /** Notes the facts of a plugin, so that one that is not given yet is undefined, and not a misspelt name. */
-export function noteFacts({
-  needs,
-  gives,
-}: {
-  readonly needs: readonly string[]
-  readonly gives: readonly string[]
-}): void {
+export function noteFacts({ needs, gives }: Readonly<Record<'needs' | 'gives', readonly Fact[]>>): void {
   for (const fact of [...needs, ...gives]) authorsFacts.add(fact)
+}
+
+/** Whether a fact is one of the built-in stages. */
+function isBuiltIn(fact: string): boolean {
+  return (FACTS as readonly string[]).includes(fact)
 }
 
 /** The end of the prototype chain of exchanges: unknown members throw. */
 export const REPORTING_EXCHANGE = reportingMisspelt(
   'x',
   [...EXCHANGE_MEMBERS, ...FACTS],
-  name => authorsFacts.has(name) || (FACTS as readonly string[]).includes(name),
+  name => authorsFacts.has(name) || isBuiltIn(name),
 )
 
 Object.setPrototypeOf(Body.prototype, reportingMisspelt('x.body', BODY_MEMBERS))
@@ -40,7 +39,7 @@ export function learn(x: object, given: unknown, { gives }: { readonly gives: re
     const value = facts[fact]
     if (value === undefined) throw new TypeError(`its request hook did not return "${fact}"`)
     // The facts of the built-in stages are fields of the exchange.
-    if ((FACTS as readonly string[]).includes(fact)) (x as Record<string, unknown>)[fact] = value
+    if (isBuiltIn(fact)) (x as Record<string, unknown>)[fact] = value
     else if (fact in x) throw new TypeError(`"${fact}" cannot be a fact: an exchange has a member of this name`)
     else Object.defineProperty(x, fact, { value, enumerable: true, configurable: true, writable: true })
   }

@@ -16,7 +16,7 @@ const PROBED: ReadonlySet<string> = new Set(
 )
 
 /**
- * Returns a prototype whose unknown members throw, when they are read and when they are assigned. It stands at the end of a prototype chain, so that only misses reach it:
+ * Returns a prototype whose unknown members throw when they are read or assigned. It stands at the end of a prototype chain, so that only misses reach it:
  * the members of the object itself stay as fast as they are, and private fields work.
  * @param what what the object is called in the error, such as `x.body`
  * @param names the names that are suggested

@@ -67,7 +67,7 @@ t.test('a misspelt member of host is an error with a suggestion, and the file is
   )
 })
 
-t.test('symbols, then, toJSON and facts that nobody has given pass', async t => {
+t.test('reading symbols, then, toJSON and facts that no stage has given is no error', async t => {
   const looks = `x => { seen.push(String(x[Symbol.iterator]), x.then, x.toJSON, x.tally, 'nothing' in x) }`
   const g = await probing(t, `() => ({ request: ${looks} })`)
   t.equal((await g.call(CHAT, { key: await g.key('famB'), body: BODY })).status, 200)
@@ -130,6 +130,10 @@ t.test('a module of Tollgate that does not exist is an error with the names of t
   await t.rejects(
     probing(t, '() => ({})', "import { definePlugin } from 'tollgate/plugins'"),
     /there is no module .*tollgate\/plugins.*; did you mean tollgate\/plugin\?/,
+  )
+  await t.rejects(
+    probing(t, '() => ({})', "import { definePlugin } from 'tollgate/metering'"),
+    /there is no module .*tollgate\/metering.*; did you mean tollgate\/plugin\/metering\?/,
   )
 })
 
@@ -198,7 +202,7 @@ t.test('x, x.body and host can be printed', async t => {
   t.match(seen(), [/HttpExchange/, /Body/, /newId/])
 })
 
-t.test('a callback of whenClosed that throws is logged, and the configuration still drains', async t => {
+t.test('a callback of whenClosed that throws does not keep the old configuration from draining', async t => {
   const g = await probing(
     t,
     `() => ({
