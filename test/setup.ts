@@ -1,6 +1,7 @@
 /**
  * Provides a real Redis, a real PostgreSQL and a real browser for the tests: those on the machine, else Debian's
- * packages. REDIS_URL names another Redis, CHROMIUM another browser.
+ * packages. REDIS_URL names another Redis, CHROMIUM another browser. Its arguments are further programs, which Debian's
+ * packages of the same name have.
  */
 import { spawnSync } from 'node:child_process'
 import { existsSync, mkdirSync, writeFileSync } from 'node:fs'
@@ -12,11 +13,12 @@ const missing = [
   ...(process.env['REDIS_URL'] === undefined && findServer(process.env) === undefined ? ['redis-server'] : []),
   ...(postgresPrograms() === undefined ? ['postgresql'] : []),
   ...(existsSync(BROWSER) ? [] : ['chromium-headless-shell']),
+  ...process.argv.slice(2).filter(program => spawnSync('which', [program]).status !== 0),
 ]
 if (missing.length > 0) {
   if (process.getuid?.() !== 0 || !existsSync('/etc/debian_version')) {
     console.error(
-      `The tests need a real Redis, a real PostgreSQL and a real browser. Install ${missing.join(' and ')} (Debian: apt-get install ${missing.join(' ')}; macOS: brew install redis postgresql chromium), or set CHROMIUM to the program of a browser.`,
+      `The tests and the bench need real programs. Install ${missing.join(' and ')} (Debian: apt-get install ${missing.join(' ')}; macOS: brew install redis postgresql chromium), or set CHROMIUM to the program of a browser.`,
     )
     process.exit(1)
   }

@@ -19,12 +19,14 @@ export function rowsOf(page: string, heading: string): string[][] {
  * @param heading the first heading of the table
  */
 export function keepsTable(t: Test, file: URL, heading: string, rows: readonly (readonly string[])[]): void {
-  const page = readFileSync(file, 'utf8')
-  if (process.env['WRITE_TABLES'] !== undefined) {
-    const { lines, from, to } = placeOf(page, heading)
-    writeFileSync(file, lines.toSpliced(from, to - from, ...rows.map(row => `| ${row.join(' | ')} |`)).join('\n'))
-  }
+  if (process.env['WRITE_TABLES'] !== undefined) writeTable(file, heading, rows)
   t.strictSame(rowsOf(readFileSync(file, 'utf8'), heading), rows)
+}
+
+/** Writes the rows of the table of a page. */
+export function writeTable(file: URL, heading: string, rows: readonly (readonly string[])[]): void {
+  const { lines, from, to } = placeOf(readFileSync(file, 'utf8'), heading)
+  writeFileSync(file, lines.toSpliced(from, to - from, ...rows.map(row => `| ${row.join(' | ')} |`)).join('\n'))
 }
 
 /** Returns where the rows of a table are among the lines of its page. */

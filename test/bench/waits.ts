@@ -3,9 +3,13 @@
  * meanwhile. The gateway and the provider run in processes of their own. Every format goes to every format.
  */
 import { once } from 'node:events'
+import { mkdtempSync, rmSync } from 'node:fs'
 import { createServer, request } from 'node:http'
 import type { AddressInfo } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { Worker } from 'node:worker_threads'
+import { startPeer } from './peers.ts'
 
 /** What a request contains: text in the place of a message's content, or beside the messages. */
 interface Large {
@@ -49,7 +53,7 @@ const PATHS = {
   responses: '/v1/responses',
   messages: '/v1/messages',
 } as const
-export type Spoken = keyof typeof PATHS
+type Spoken = keyof typeof PATHS
 
 function bodyOf(format: Spoken, { member, content = '"hi"' }: Large): string {
   const role = `{"role":"user","content":${content}}`
@@ -112,13 +116,33 @@ const WARM_UP = 300
 /** How often each large body is sent. */
 const TIMES = 3
 
+/** Maximum milliseconds for which one request may delay all others. */
+const MOST_MS = 50
+
+/** Prints how long others wait while large bodies pass, in every format and direction. @returns whether it is short enough */
+export async function longestWaits(): Promise<boolean> {
+  console.log(`the longest wait of /health while large bodies pass, at most ${MOST_MS} ms`)
+  const provider = await replying()
+  const folder = mkdtempSync(join(tmpdir(), 'tollgate-bench-'))
+  let longest = 0
+  for (const speaks of Object.keys(PATHS) as Spoken[]) {
+    const place = { folder: join(folder, speaks), upstream: provider.url, keys: 1, speaks }
+    const gateway = await startPeer('tollgate', place)
+    longest = Math.max(longest, await waits(gateway.port, gateway.secret, speaks, provider.kind))
+    await gateway.stop()
+  }
+  provider.close()
+  rmSync(folder, { recursive: true, force: true })
+  return longest <= MOST_MS
+}
+
 /**
  * Sends each body in each format, and prints how long others waited.
  * @param spoken what the gateway's upstream speaks
  * @param kind told before each request what the provider is to answer
  * @returns the longest wait of all, in milliseconds
  */
-export async function waits(
+async function waits(
   port: number,
   key: string,
   spoken: Spoken,
@@ -148,7 +172,7 @@ export async function waits(
 }
 
 /** A provider that gives the configured answer in the format of the path. */
-export async function replying(): Promise<{
+async function replying(): Promise<{
   readonly url: string
   readonly kind: (reply: Large['reply']) => void
   readonly close: () => void
