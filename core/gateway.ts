@@ -102,7 +102,7 @@ export class Gateway {
       })
       await gateway.#sharing.start(config, records)
       gateway.#generation = await gateway.#build(config, 1)
-      records.recorder.watcher = (sql, recorded) => gateway.#generation.recorded(sql, recorded)
+      records.recorder.watcher = recorded => gateway.#generation.recorded(recorded)
       gateway.#listeners = new Listeners({
         current: () => gateway.#generation,
         forward: forwarder({
@@ -119,6 +119,8 @@ export class Gateway {
         recognises: headers => gateway.keys.recognises(presented(headers) ?? ''),
       })
       await gateway.#listeners.open(gateway.#generation)
+      // Sockets that share a port would not find out that another gateway has it.
+      await first?.()
       gateway.port = await gateway.#listeners.listen(config.listen)
     } catch (thrown) {
       await gateway.#listeners?.drain(0)

@@ -518,9 +518,10 @@ t.test('a plugin that throws when it is set up leaves the old configuration in f
 t.test('reloads under load lose no request and mix no prices', async t => {
   const upstream = await ScriptedUpstream.start(t)
   upstream.script = (_received, res) => json(res, REPLY)
-  const g = await startGateway(t, { upstream: upstream.url })
-  // All may run at once, and each holds half a credit.
-  const key = await g.key('famC', 100n)
+  // All may run at once, and none waits for what others hold.
+  const edit: Edit = file => file.set('keyTypes.famC.concurrency', 100)
+  const g = await startGateway(t, { upstream: upstream.url, edit })
+  const key = await g.key('famC', 1000n)
   let running = true
   const reloads = (async () => {
     for (let times = 0; running && times < 50; times++) {

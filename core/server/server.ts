@@ -1,6 +1,7 @@
 /**
  * The HTTP server: one exchange per request, limits on everything that a client can prolong, and the drain at the end.
  */
+import cluster from 'node:cluster'
 import {
   createServer,
   type IncomingHttpHeaders,
@@ -8,7 +9,8 @@ import {
   type Server,
   type ServerResponse,
 } from 'node:http'
-import type { AddressInfo, Socket } from 'node:net'
+import { type AddressInfo, createServer as createNetServer, type Server as NetServer, type Socket } from 'node:net'
+import { platform } from 'node:os'
 import type { Forward } from '../chain/chain.ts'
 import { type ClientConnection, ClientConnections } from '../client/connections.ts'
 import type { Limits } from '../config/config.ts'
@@ -57,10 +59,22 @@ const LOOKS = 16
 /** With fewer slots, one key would occupy all of them. */
 const SLOTS_MIN = 2
 
+/** Connections that wait at a socket to be accepted. */
+const BACKLOG = 4096
+/**
+ * Sockets that listen where customers call. Node accepts one connection of a socket in a turn of the event loop, so that
+ * a flood of new connections would let everybody wait for as many turns as connections came before.
+ */
+const LISTENING_SOCKETS = 16
+/** Whether sockets may share a port. Workers share one socket of their host. */
+const MAY_SHARE_PORTS = platform() === 'linux' && cluster.isPrimary
+
 /** The HTTP server of one address in one process. */
 export class GatewayServer {
   readonly #options: ServerOptions
   readonly #server: Server
+  /** Further sockets that listen at the same address. */
+  readonly #more: NetServer[] = []
   readonly #running = new SwapList<HttpExchange>()
   readonly #connections: ClientConnections
   /** Requests without a valid key, by client address. */
@@ -114,13 +128,26 @@ export class GatewayServer {
   }
 
   /** Starts to listen. @returns the port; @throws if the address is not available */
-  listen(host: string, port: number): Promise<number> {
+  async listen(host: string, port: number): Promise<number> {
+    const bound = await this.#listen(this.#server, host, port)
+    if (!MAY_SHARE_PORTS || !this.#options.isPublic) return bound
+    for (let sockets = 1; sockets < LISTENING_SOCKETS; sockets++) {
+      const more = createNetServer({ allowHalfOpen: true, noDelay: true }, socket =>
+        this.#server.emit('connection', socket),
+      )
+      await this.#listen(more, host, bound)
+      this.#more.push(more)
+    }
+    return bound
+  }
+
+  #listen(server: NetServer, host: string, port: number): Promise<number> {
     return new Promise((resolve, reject) => {
       const failed = (cause: Error): void => reject(refusalOf(cause, { host, port }, this.#options.setting))
-      this.#server.once('error', failed)
-      this.#server.listen({ host, port, backlog: 4096 }, () => {
-        this.#server.off('error', failed)
-        resolve((this.#server.address() as AddressInfo).port)
+      server.once('error', failed)
+      server.listen({ host, port, backlog: BACKLOG, reusePort: MAY_SHARE_PORTS && this.#options.isPublic }, () => {
+        server.off('error', failed)
+        resolve((server.address() as AddressInfo).port)
       })
     })
   }
@@ -142,7 +169,9 @@ export class GatewayServer {
    */
   async drain(limit: number): Promise<void> {
     this.#draining = true
-    const closed = new Promise<void>(resolve => this.#server.close(() => resolve()))
+    const closed = Promise.all(
+      [this.#server, ...this.#more].map(server => new Promise<void>(resolve => server.close(() => resolve()))),
+    )
     const closeIdle = (): void => {
       this.#server.closeIdleConnections()
       // Node treats a connection that has never sent anything as active.

@@ -199,6 +199,28 @@ const idleConnections: Attack = {
   },
 }
 
+const newConnections: Attack = {
+  title: 'opens and closes connections, beside three uploads',
+  async run(loot, stop, answers) {
+    const body = long(8_000_000)
+    const uploads = loops(3, stop, () =>
+      call(loot, { key: loot.keys.rich, path: CHAT, body, alone: true }, stop, answers),
+    )
+    while (!stop.aborted) {
+      for (let connections = 0; connections < 10; connections++) {
+        const socket = connect({ port: loot.port, host: '127.0.0.1', localAddress: ADDRESSES.idle })
+        socket.on('connect', () => {
+          count(answers, 'opened')
+          socket.resetAndDestroy()
+        })
+        socket.on('error', () => {})
+      }
+      await sleep(5)
+    }
+    await uploads
+  },
+}
+
 const wrongKeys: Attack = {
   title: '400 wrong keys a second, half of them at /v1/models',
   async run(loot, stop, answers) {
@@ -245,6 +267,7 @@ export const ATTACKS: readonly Attack[] = [
   pipelines,
   longHistories,
   idleConnections,
+  newConnections,
   wrongKeys,
   asksFor('the upstream closes a reused connection after 3 s', 'closes late', 4),
   asksFor('the upstream closes after half a head', 'half a head', 4),

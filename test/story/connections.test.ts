@@ -126,11 +126,13 @@ t.test('above idlePerAddress the connection that is idle longest closes, never o
 t.test('idlePerAddress also holds after many connections were served at the same time', async t => {
   const { g, upstream, key } = await start(t, file => file.set('limits.idlePerAddress', 3))
   const replies = begun(upstream, 'data: {"choices":[{"delta":{"content":"a"}}]}\n\n')
-  const clients = Array.from(
-    { length: 6 },
-    () => new RawClient(g.gateway.port, post(key, BODY.replace('{', '{"stream":true,'))),
-  )
-  await Promise.all(clients.map(client => client.saw(/"a"/)))
+  const clients: RawClient[] = []
+  while (clients.length < 6) {
+    // Until its request has arrived, a connection is idle.
+    const client = new RawClient(g.gateway.port, post(key, BODY.replace('{', '{"stream":true,')))
+    await client.saw(/"a"/)
+    clients.push(client)
+  }
   t.notOk(clients.some(({ socket }) => socket.closed))
   for (const reply of replies) reply.end('data: [DONE]\n\n')
   await Promise.all(clients.map(client => client.saw(/\r\n0\r\n\r\n/)))
