@@ -5,6 +5,7 @@ import { runCommandLine } from './commands/command-line.ts'
 import { printable } from './lib/printable.ts'
 import { timedId } from './lib/ids.ts'
 import { createLog, Scrubber } from './lib/log.ts'
+import { releaseMemory } from './lib/release-memory.ts'
 import { PerMinute } from './lib/per-minute.ts'
 import type { Environment } from './lib/environment.ts'
 import { alarmOnBrokenRules, factsText } from './money/assertions.ts'
@@ -83,3 +84,5 @@ alarmOnBrokenRules((rule, facts) => {
 })
 
 await runCommandLine(process.argv.slice(2), environment, quiet)
+// The gateway runs.
+if (process.argv[2] === 'start') releaseMemory()

@@ -130,7 +130,7 @@ export default defineBuiltIn({
     // A newer configuration sends from now on.
     host.retired.addEventListener('abort', () => timers.forEach(clearInterval))
     return {
-      async recorded(sql, { entries, charges }) {
+      async recorded({ entries, spending }) {
         const notices: operator.Notice[] = []
         const tell = (type: Event, data: object): void => {
           if (wanted.has(type)) notices.push(noticeOf(host, type, data))
@@ -141,13 +141,13 @@ export default defineBuiltIn({
             tell('charge.quarantined', data)
           }
         if (wanted.has('key.low') || wanted.has('key.exhausted'))
-          for (const { account, type, name, label, before, after } of await operator.spendingOf(sql, charges)) {
+          for (const { account, type, name, label, before, after } of spending) {
             const data = { key: account, key_type: type, name, label, balance: credits(after) }
             const falls = (below: bigint): boolean => before >= below && after < below
             if (falls(leasts.get(type) ?? 0n)) tell('key.exhausted', data)
             else if (falls(low)) tell('key.low', data)
           }
-        await operator.addNotices(sql, notices)
+        return notices
       },
     }
   },
@@ -221,7 +221,7 @@ class Changes {
         }
       for (const account of before.out) if (!isTold.has(account)) tell('account.back', { account })
       if (drifted > before.drifted) tell('ledger.drift', { accounts: drifted })
-      await operator.addNotices(sql, notices)
+      operator.addNotices(sql, notices)
       return { out: [...isTold], drifted }
     })
     this.#told = state

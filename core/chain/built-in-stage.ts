@@ -10,7 +10,7 @@ import { reportingMisspelt } from '../lib/misspelt.ts'
 import type { MeterState } from '../metering/meter-state.ts'
 import type { Pool } from '../pool/pool.ts'
 import type { PoolSharing } from '../pool/sharing.ts'
-import type { Sql } from '../records/database.ts'
+import type { Notice } from '../records/notices.ts'
 import type { Recorded } from '../records/watcher.ts'
 import {
   type Awaitable,
@@ -45,11 +45,10 @@ export interface BuiltInStage<N extends Fact = never, G extends Fact = never> ex
    */
   decide?(x: BuiltInWith<N | G>, outcome: Outcome): Promise<void> | void
   /**
-   * When exchanges have just been recorded, in the transaction that records them. Only the process that records calls it.
-   * What it writes is written if and only if the exchanges are. If it throws, or takes longer than `limits.stage`, they are
-   * recorded without it.
+   * When exchanges are being recorded. Only the process that records calls it. The notices that it returns are recorded in
+   * the same transaction. If it throws, or takes longer than `limits.stage`, the exchanges are recorded without them.
    */
-  recorded?(sql: Sql, recorded: Recorded): Promise<void>
+  recorded?(recorded: Recorded): Promise<readonly Notice[]>
 }
 
 /** The members that a stage of a built-in plugin may have. */

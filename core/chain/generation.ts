@@ -5,7 +5,7 @@
 import { Chain } from './chain.ts'
 import type { RequestBook } from './request-book.ts'
 import type { PlacedStage } from './reply-hooks.ts'
-import type { Sql } from '../records/database.ts'
+import type { Notice } from '../records/notices.ts'
 import type { Recorded } from '../records/watcher.ts'
 import type { Config } from '../config/config.ts'
 import type { BuiltInExchange } from '../exchange/built-in.ts'
@@ -141,22 +141,19 @@ export class Generation {
     }
   }
 
-  /** Lets the stages see exchanges that have just been recorded, in the same transaction. @throws what they throw */
-  async recorded(sql: Sql, recorded: Recorded): Promise<void> {
-    let over = false
-    // A hook that takes too long must not write in another transaction.
-    const guarded: Sql = {
-      all: (text, values) => (over ? Promise.reject(new Error('the transaction has ended')) : sql.all(text, values)),
-    }
+  /** Lets the stages see exchanges that are being recorded. @returns their notices */
+  async recorded(recorded: Recorded): Promise<readonly Notice[]> {
+    const notices: Notice[] = []
     for (const { plugin, stage } of this.#stages) {
+      if (!stage.recorded) continue
       try {
-        await withTimeout(stage.recorded?.(guarded, recorded), this.config.limits.stageMs, 'its recorded hook')
+        const own = stage.recorded(recorded)
+        notices.push(...(await withTimeout(own, this.config.limits.stageMs, 'its recorded hook')))
       } catch (cause) {
-        over = true
         this.#log.error({ stage: plugin.name, err: cause }, 'recorded hook failed')
-        throw cause
       }
     }
+    return notices
   }
 
   enter(): void {

@@ -130,7 +130,11 @@ export const SCHEMA = {
           'How long a hold lives without renewal. Renewals come every third of it; an expired hold is charged for what was delivered before the last one.',
       },
       reapEvery: { ...DURATION, default: '10s', description: 'Interval of the search for expired holds.' },
-      archiveEvery: { ...DURATION, default: '100ms', description: 'Interval at which ended exchanges are recorded.' },
+      archiveEvery: {
+        ...DURATION,
+        default: '100ms',
+        description: 'How long after its end an exchange is recorded, with those that end meanwhile.',
+      },
       backlog: {
         ...SIZE,
         default: '256MiB',

@@ -1,4 +1,5 @@
 /** Replaces a string in the text of a reply. All other bytes stay the same. */
+import { lru } from '../lib/lru.ts'
 
 /**
  * The data of an event, or a JSON reply, in which the string at a path is another one.
@@ -76,11 +77,13 @@ function valueAfter(json: string, end: number): number | undefined {
 }
 
 /** What `ModelRenamer` looks for. */
-const MODEL = '"model":'
+const MODEL = '"model"'
+const NAME = MODEL.slice(1)
 /** A beginning of an event in which `model` can only be a member of the event's own object. */
 const FLAT = /^data: ?\{(?:[^{}[\]\\\r]*,)?$/
 /** Another line break, or an escaped letter, with which the name of the member could be spelled once more. */
 const UNUSUAL = /\r|\\u00[46]/i
+const ESCAPED = String.raw`\u00`
 
 /**
  * Renames the model in the events of a stream, as latin-1 text. It changes an event of one line in which `model` stands
@@ -91,43 +94,70 @@ export class ModelRenamer {
   readonly unlikeNew: RegExp
   #from = ''
   readonly #to: string
+  /** The beginning of the last event that was changed. */
+  #flat = ''
 
   /** @param from the name that is expected, if it is known yet */
   constructor(from: string | undefined, to: string) {
     if (from !== undefined) this.expect(from)
-    this.#to = latin1Of(to)
-    this.unlikeNew = new RegExp(`"model"(?!: ?${RegExp.escape(this.#to)})`)
+    const { latin1, unlike } = nameOf(to)
+    this.#to = latin1
+    this.unlikeNew = unlike
   }
 
   /** Sets the name that is expected. */
   expect(from: string): void {
-    this.#from = latin1Of(from)
+    this.#from = nameOf(from).latin1
   }
 
   edit(latin1: string): string {
     if (this.#from === '') return latin1
+    const hasUnusual = latin1.includes('\r') || latin1.includes(ESCAPED)
     let edited = ''
     let copied = 0
-    for (let at = latin1.indexOf(MODEL); at !== -1;) {
-      const start = latin1.lastIndexOf('\n', at) + 1
+    let at = nextModel(latin1, 0)
+    while (at !== -1) {
       const end = endOfLine(latin1, at)
-      const value = at + MODEL.length + (latin1[at + MODEL.length] === ' ' ? 1 : 0)
-      if (latin1.startsWith(this.#from, value) && isUsual(latin1, { start, at, end })) {
+      let next = nextModel(latin1, at + MODEL.length)
+      const isOnce = next === -1 || next > end
+      const value = at + MODEL.length + (latin1[at + MODEL.length + 1] === ' ' ? 2 : 1)
+      if (
+        isOnce &&
+        latin1[at + MODEL.length] === ':' &&
+        latin1.startsWith(this.#from, value) &&
+        this.#isOwn(latin1, at, end) &&
+        !(hasUnusual && UNUSUAL.test(latin1.slice(at, end)))
+      ) {
         edited += latin1.slice(copied, value) + this.#to
         copied = value + this.#from.length
       }
-      at = latin1.indexOf(MODEL, end)
+      if (!isOnce) next = nextModel(latin1, end)
+      at = next
     }
     return copied === 0 ? latin1 : edited + latin1.slice(copied)
   }
+
+  /** Whether what begins at `at` is a member of the own object of an event that is a whole line, which ends at `end`. */
+  #isOwn(latin1: string, at: number, end: number): boolean {
+    if (!latin1.startsWith('\n\n', end)) return false
+    // The events of a stream begin alike.
+    const { length } = this.#flat
+    let start = at - length
+    if (length === 0 || !latin1.startsWith(this.#flat, start)) {
+      start = latin1.lastIndexOf('\n', at) + 1
+      const beginning = latin1.slice(start, at)
+      if (!FLAT.test(beginning)) return false
+      this.#flat = beginning
+    }
+    return start === 0 || (latin1[start - 1] === '\n' && latin1[start - 2] === '\n')
+  }
 }
 
-/** Whether a line is a whole event with `model` in its own object, and nothing else there may be this member. */
-function isUsual(latin1: string, { start, at, end }: { start: number; at: number; end: number }): boolean {
-  const isAlone = (start === 0 || latin1[start - 2] === '\n') && latin1.startsWith('\n\n', end)
-  if (!isAlone || !FLAT.test(latin1.slice(start, at))) return false
-  const rest = latin1.slice(at + MODEL.length, end)
-  return !rest.includes('"model"') && !UNUSUAL.test(rest)
+/** Returns where `"model"` stands next; -1 if it does not. Looking for the quote first would stop at each of them. */
+function nextModel(latin1: string, from: number): number {
+  let at = latin1.indexOf(NAME, from)
+  while (at > 0 && latin1[at - 1] !== '"') at = latin1.indexOf(NAME, at + 1)
+  return Math.max(-1, at - 1)
 }
 
 function endOfLine(text: string, from: number): number {
@@ -135,7 +165,19 @@ function endOfLine(text: string, from: number): number {
   return end === -1 ? text.length : end
 }
 
-/** Returns a text as a JSON string in latin-1, one character per byte. */
-function latin1Of(text: string): string {
-  return Buffer.from(JSON.stringify(text)).toString('latin1')
+/** A name as a JSON string in latin-1, one character per byte, and what finds a model with another name. */
+interface Name {
+  readonly latin1: string
+  readonly unlike: RegExp
+}
+
+const names = lru<string, Name>(1000)
+
+function nameOf(name: string): Name {
+  let known = names.get(name)
+  if (!known) {
+    const latin1 = Buffer.from(JSON.stringify(name)).toString('latin1')
+    names.set(name, (known = { latin1, unlike: new RegExp(`"model"(?!: ?${RegExp.escape(latin1)})`) }))
+  }
+  return known
 }

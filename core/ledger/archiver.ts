@@ -5,7 +5,6 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Log } from '../lib/log.ts'
 import { lru } from '../lib/lru.ts'
-import { sideBySide } from '../lib/side-by-side.ts'
 import { assertMoney } from '../money/assertions.ts'
 import { NewerTables } from '../records/migrations.ts'
 import { type Position, StaleEpoch } from '../records/recorder.ts'
@@ -16,17 +15,22 @@ import type { Scripts } from './script/scripts.ts'
 import { orUnavailable } from '../records/unavailable.ts'
 import type { SharedState } from './recovery/store-meta.ts'
 import { SHARDS } from './script/store-keys.ts'
-import { readStream, type StreamEntry, positionText } from './script/stream.ts'
+import { readStream, readStreams, type StreamEntry, positionText } from './script/stream.ts'
 
 /**
- * Entries of one shard that are read at once, shards that are read at the same time, and entries that one transaction
- * records. All are small, because requests share the connection and this thread.
+ * Shards that one command reads, about as many entries as it returns, the most of one shard, and entries that one
+ * transaction records. All are small, because requests share the connection and this thread.
  */
+const SHARDS_AT_ONCE = 128
+const READ_AT_ONCE = 1000
 const PER_SHARD = 200
-const SIDE_BY_SIDE = 8
 const PER_TRANSACTION = 1000
-/** Number of runs that visit all shards once, whether or not a process announced them. */
-const RUNS_OF_A_ROUND = 100
+/**
+ * Interval of the sweeps through all shards, whether or not a process announced them, in milliseconds: if something has
+ * ended since the last one, and otherwise. What a sweep has recorded is dropped from the memory of the processes.
+ */
+const BUSY_SWEEP_MS = 10_000
+const SWEEP_MS = 60_000
 /** Shards that are announced at once. */
 const ANNOUNCED_AT_ONCE = 256
 /** About how many bytes of the store an entry occupies. */
@@ -35,6 +39,8 @@ const ENTRY_BYTES = 400
 const LEFT_LOOK_MS = 20
 /** Runs that fail before the backlog is measured again. */
 const MEASURE_EVERY = 50
+
+const ALL_SHARDS: readonly number[] = Array.from({ length: SHARDS }, (_, shard) => shard)
 
 /** What waits to be recorded. */
 type Waiting = Pick<SharedState, 'backlogBytes' | 'oldestMs'>
@@ -49,16 +55,20 @@ export class Archiver {
   readonly #announced = new Set<number>()
   /** Buckets whose expiry is set. */
   readonly #expiring = lru<string, true>(20_000)
-  /** The next shard of the round, and when the round began by the store's clock. */
-  #next = 0
-  #roundBegan = 0
-  /** The epoch of the store that the round belongs to. */
+  /** When the last sweep began, by the store's clock, and whether something has ended since then. */
+  #sweepBegan = 0
+  #busy = false
+  /** The epoch of the store that the sweep belongs to. */
   #epoch = 0
   #failures = 0
   #backlogBytes = 0
   #oldestMs = 0
+  /** What the other processes were told of it. */
+  #shared = ''
   /** Whether a newer version of Tollgate records. */
   outdated = false
+  /** Called when there is something to record. */
+  onAnnounced: () => void = () => {}
 
   constructor(scripts: Scripts, records: Records, continuity: Continuity, log: Log) {
     this.#scripts = scripts
@@ -72,12 +82,19 @@ export class Archiver {
     return { backlogBytes: this.#backlogBytes, oldestMs: this.#oldestMs }
   }
 
+  /** Tells the other processes what waits to be recorded, if that has changed. */
+  async share(): Promise<void> {
+    const text = `${this.#continuity.epoch} ${this.#backlogBytes} ${this.#oldestMs}`
+    if (text === this.#shared) return
+    await this.#continuity.meta.share(this.waiting)
+    this.#shared = text
+  }
+
   /** Looks up what waits in the store, and announces it. A process that begins to record knows nothing of it. */
   async look(): Promise<void> {
+    this.#shared = ''
     const { redis, keys } = this.#scripts
-    const lengths = await Promise.all(
-      Array.from({ length: SHARDS }, (_, shard) => orUnavailable(redis.xlen(keys.stream(shard)))),
-    )
+    const lengths = await Promise.all(ALL_SHARDS.map(shard => orUnavailable(redis.xlen(keys.stream(shard)))))
     const waiting = lengths.flatMap((length, shard) => (length > 0 ? [shard] : []))
     const firsts = await Promise.all(waiting.map(shard => readStream(this.#scripts, shard, { count: 1 })))
     const oldest = Math.min(...firsts.flatMap(([first]) => (first ? [first.position.ms] : [])))
@@ -89,6 +106,20 @@ export class Archiver {
   /** Announces that a shard has entries. */
   announce(shard: number): void {
     this.#announced.add(shard)
+    this.onAnnounced()
+  }
+
+  /** Whether shards are announced. */
+  get hasAnnounced(): boolean {
+    return this.#announced.size > 0
+  }
+
+  /** Whether all shards are to be read. */
+  get isSweepDue(): boolean {
+    // What the store had in an earlier epoch may be lost, so nothing is known of it.
+    if (this.#continuity.epoch !== this.#epoch) return true
+    const passedMs = this.#continuity.now() - this.#sweepBegan
+    return passedMs >= (this.#busy ? BUSY_SWEEP_MS : SWEEP_MS) || passedMs < 0
   }
 
   /** Tells the process that records which shards have entries. */
@@ -96,47 +127,53 @@ export class Archiver {
     if (this.#announced.size === 0) return
     const shards = [...this.#announced]
     this.#announced.clear()
-    await this.#scripts.write('SADD', this.#scripts.keys.shared('announced'), ...shards)
+    try {
+      await this.#scripts.write('SADD', this.#scripts.keys.shared('announced'), ...shards)
+    } catch (cause) {
+      for (const shard of shards) this.#announced.add(shard)
+      throw cause
+    }
   }
 
-  /** Records the entries of the announced shards, and of the next few in turn. @throws Error if it cannot */
-  async run(): Promise<void> {
+  /** Takes over what other processes have announced. */
+  async collect(): Promise<void> {
     const { redis, keys } = this.#scripts
-    const announced = await orUnavailable(redis.spop(keys.shared('announced'), ANNOUNCED_AT_ONCE))
-    for (const shard of announced) this.#announced.add(Number(shard))
-    const shards = new Set(this.#announced)
-    this.#announced.clear()
+    for (const shard of await orUnavailable(redis.spop(keys.shared('announced'), ANNOUNCED_AT_ONCE)))
+      this.announce(Number(shard))
+  }
+
+  /** Records the entries of the announced shards, or of all if a sweep is due. @throws Error if it cannot */
+  async run(): Promise<void> {
+    const isSweep = this.isSweepDue
+    const shards = isSweep ? ALL_SHARDS : [...this.#announced]
     const { epoch } = this.#continuity
-    if (epoch !== this.#epoch) {
-      // What the store had before may be lost, so nothing is known of it.
-      this.#epoch = epoch
-      this.#next = 0
-      this.#expiring.clear()
-    }
-    if (this.#next === 0) this.#roundBegan = this.#continuity.now()
-    const end = Math.min(SHARDS, this.#next + Math.ceil(SHARDS / RUNS_OF_A_ROUND))
-    for (let shard = this.#next; shard < end; shard++) shards.add(shard)
+    const beganAt = this.#continuity.now()
+    if (epoch !== this.#epoch) this.#expiring.clear()
+    this.#busy = !isSweep && (this.#busy || shards.length > 0)
+    this.#announced.clear()
     try {
-      await this.#record([...shards])
+      await this.#record(shards)
     } catch (cause) {
       for (const shard of shards) this.#announced.add(shard)
       await this.#failed(cause)
       return
     }
-    this.#next = end % SHARDS
     this.#backlogBytes = 0
     this.#oldestMs = 0
     // At level warn, so that an operator who has seen the failure also sees its end.
     if (this.#failures > 0) this.#log.warn('ended exchanges are recorded again')
     this.#failures = 0
-    // If the store was restored meanwhile, the round may have missed what it lost.
-    const same = this.#continuity.open && this.#continuity.epoch === this.#epoch
-    if (this.#next === 0 && same) await this.#continuity.meta.share({ recordedUntil: this.#roundBegan })
+    if (!isSweep) return
+    this.#epoch = epoch
+    this.#sweepBegan = beganAt
+    // If the store was restored meanwhile, the sweep may have missed what it lost.
+    const same = this.#continuity.open && this.#continuity.epoch === epoch
+    if (same) await this.#continuity.meta.share({ recordedUntil: beganAt })
   }
 
   /** Records everything that is in the store now. */
   async runAll(): Promise<void> {
-    await this.#record(Array.from({ length: SHARDS }, (_, shard) => shard))
+    await this.#record(ALL_SHARDS)
   }
 
   /**
@@ -147,10 +184,9 @@ export class Archiver {
   async leave(ms: number): Promise<boolean> {
     const { redis, keys } = this.#scripts
     let looks = ms / LEFT_LOOK_MS
-    const shards = Array.from({ length: SHARDS }, (_, shard) => shard)
     const lasts = new Map<number, string>()
     await Promise.all(
-      shards.map(async shard => {
+      ALL_SHARDS.map(async shard => {
         const [last] = await orUnavailable(redis.xrevrange(keys.stream(shard), '+', '-', 'COUNT', 1))
         if (!last) return
         lasts.set(shard, last[0])
@@ -184,20 +220,21 @@ export class Archiver {
       let pages: Page[] = []
       let count = 0
       const recordRead = async (): Promise<void> => {
-        const read = pages
+        if (pages.length > 0) await this.#recordPages(pages, epoch)
         pages = []
         count = 0
-        if (read.length > 0) await this.#recordPages(read, epoch)
       }
-      await sideBySide(left, SIDE_BY_SIDE, async shard => {
-        const entries = await readStream(this.#scripts, shard, { count: PER_SHARD })
-        if (entries.length === 0) return
-        if (entries.length === PER_SHARD) again.push(shard)
-        this.#oldestMs = Math.min(this.#oldestMs || Infinity, entries[0]?.position.ms ?? Infinity)
-        pages.push({ shard, entries })
-        count += entries.length
+      for (let at = 0; at < left.length; at += SHARDS_AT_ONCE) {
+        const group = left.slice(at, at + SHARDS_AT_ONCE)
+        const each = Math.min(PER_SHARD, Math.ceil(READ_AT_ONCE / group.length))
+        for (const [shard, entries] of await readStreams(this.#scripts, group, each)) {
+          if (entries.length === each) again.push(shard)
+          this.#oldestMs = Math.min(this.#oldestMs || Infinity, entries[0]?.position.ms ?? Infinity)
+          pages.push({ shard, entries })
+          count += entries.length
+        }
         if (count >= PER_TRANSACTION) await recordRead()
-      })
+      }
       await recordRead()
       left = again
     }

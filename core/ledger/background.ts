@@ -23,8 +23,10 @@ import type { Records } from '../records/records.ts'
 
 /** How long a process has the duty without a renewal, in milliseconds. */
 const DUTY_MS = 3000
-/** Interval of the renewal of the duty, of reading the shared state, and of writing to the store what is pending. */
+/** Interval of the renewal of the duty and of reading the shared state. */
 const BEAT_MS = 1000
+/** Interval of the look whether something is pending that could not be done at once. */
+const PENDING_MS = 5000
 /** Heartbeats after which a process that may not record looks up what waits. */
 const LOOK_EVERY = 3
 /** How long a process waits for the one that has the duty to record what ended, in milliseconds. */
@@ -71,6 +73,8 @@ export class Background {
   /** The epoch in which the files of the store were written anew. */
   #rewritten: number | undefined
   #isStopping = false
+  /** Set while something waits to be recorded. */
+  #archiving: NodeJS.Timeout | undefined
   #timers: readonly NodeJS.Timeout[] = []
 
   constructor({ scripts, records, restorer, continuity, config, environment }: BackgroundNeeds) {
@@ -83,6 +87,7 @@ export class Background {
     this.#log = log
     this.#duty = new Duty(scripts, scripts.keys.shared('lease'), newId(), DUTY_MS)
     this.archiver = new Archiver(scripts, records, continuity, log)
+    this.archiver.onAnnounced = () => this.#archiveSoon()
   }
 
   /** Milliseconds since the oldest exchange ended that waits to be recorded, to about a second; 0 if none waits. */
@@ -113,12 +118,13 @@ export class Background {
   async start(alone: boolean): Promise<void> {
     if (alone) await this.#duty.revoke()
     await this.#beat()
-    const { archiveEveryMs, reapEveryMs } = this.#config
+    const { reapEveryMs } = this.#config
     this.#timers = [
       this.#every(BEAT_MS, 'the heartbeat', () => this.#beat()),
-      this.#every(archiveEveryMs, 'recording what ended', () => this.archive()),
       this.#every(reapEveryMs, 'ending expired holds', () => this.#whenLeading(() => this.reap())),
-      this.#every(BEAT_MS, 'writing to the store what is pending', () => this.#whenLeading(() => this.applyPending())),
+      this.#every(PENDING_MS, 'writing to the store what is pending', () =>
+        this.#whenLeading(() => this.applyPending()),
+      ),
       this.#every(BEAT_MS, 'comparing what is held', () => this.#whenLeading(() => this.#recount())),
       this.#every(BEAT_MS, 'recording how requests ended', () => this.#recordRequests()),
       this.#every(RETENTION_EVERY_MS, 'deleting old exchanges', () => this.#whenLeading(() => this.deleteOld())),
@@ -129,10 +135,11 @@ export class Background {
   async stop(): Promise<void> {
     for (const timer of this.#timers) clearInterval(timer)
     this.#isStopping = true
+    clearTimeout(this.#archiving)
     await Promise.all(this.#work)
     const wasLeading = this.#leading
     this.#leading = false
-    await (wasLeading ? this.archiver.run() : this.archiver.pass()).catch(() => {})
+    await (wasLeading ? this.#collected() : this.archiver.pass()).catch(() => {})
     await this.#recordRequests().catch(() => {})
     if (wasLeading) await this.#duty.release().catch(() => {})
   }
@@ -158,6 +165,25 @@ export class Background {
   async archive(): Promise<void> {
     if (!this.#continuity.open) return
     await (this.#leading ? this.archiver.run() : this.archiver.pass())
+  }
+
+  /** Records what all processes have announced. */
+  async #collected(): Promise<void> {
+    await this.archiver.collect()
+    await this.archiver.run()
+  }
+
+  /** Records what has ended after `ledger.archiveEvery`. Nothing runs while nothing ends. */
+  #archiveSoon(): void {
+    if (this.#isStopping) return
+    this.#archiving ??= setTimeout(() => {
+      this.#run('recording what ended', () =>
+        this.archive().finally(() => {
+          this.#archiving = undefined
+          if (this.archiver.hasAnnounced) this.#archiveSoon()
+        }),
+      )
+    }, this.#config.archiveEveryMs).unref()
   }
 
   /** Records the requests of this process that have ended and were not recorded with entries. */
@@ -282,21 +308,23 @@ export class Background {
   }
 
   #every(ms: number, name: string, work: () => Promise<unknown>): NodeJS.Timeout {
-    return setInterval(() => {
-      // The next run waits for the one before.
-      if (this.#running.has(name)) return
-      this.#running.add(name)
-      const run = work()
-        .catch((cause: unknown) => {
-          if (this.#reports.due(name, reasonOf(causeOf(cause)), this.#continuity.now()))
-            this.#log.warn({ err: cause }, `${name} failed`)
-        })
-        .finally(() => {
-          this.#running.delete(name)
-          this.#work.delete(run)
-        })
-      this.#work.add(run)
-    }, ms).unref()
+    return setInterval(() => this.#run(name, work), ms).unref()
+  }
+
+  /** Begins work, unless the run before has not ended. */
+  #run(name: string, work: () => Promise<unknown>): void {
+    if (this.#running.has(name)) return
+    this.#running.add(name)
+    const run = work()
+      .catch((cause: unknown) => {
+        if (this.#reports.due(name, reasonOf(causeOf(cause)), this.#continuity.now()))
+          this.#log.warn({ err: cause }, `${name} failed`)
+      })
+      .finally(() => {
+        this.#running.delete(name)
+        this.#work.delete(run)
+      })
+    this.#work.add(run)
   }
 
   async #beat(): Promise<void> {
@@ -305,14 +333,18 @@ export class Background {
       this.#log.error({ reason: failure }, 'the records cannot be used')
     // In a rolling upgrade, a process of the new version does the work.
     if (this.archiver.outdated && this.#leading) await this.#duty.release()
-    const leads = !this.archiver.outdated && (await this.#duty.take())
+    const [leads] = await Promise.all([
+      !this.archiver.outdated && this.#duty.take(),
+      this.#leading && this.archiver.collect(),
+    ])
     // Somebody has to look what waits, also while no process of the new version runs.
     const isAlone = this.archiver.outdated && ++this.#beats % LOOK_EVERY === 0 && !(await this.#duty.isTaken())
     if (isAlone) this.archiver.outdated = await orUnavailable(this.#records.isNewer())
     if ((leads && !this.#leading) || isAlone) await this.archiver.look()
-    if (leads || isAlone) await this.#continuity.meta.share(this.archiver.waiting)
+    if (leads || isAlone) await this.archiver.share()
     // Nothing is recorded before it is known what the records must have.
     this.state = await this.#continuity.state()
     this.#leading = leads
+    if (leads && this.archiver.isSweepDue) this.#archiveSoon()
   }
 }

@@ -135,7 +135,7 @@ export class Ledger {
     await this.#deliveries.adopt()
     await this.background.start(alone)
     this.#timers = [
-      ...this.#renewals.start(),
+      this.#renewals.start(),
       setInterval(() => this.claims.renew(), this.#config.leaseMs / 3),
       setInterval(() => void this.prices.keep().catch(() => {}), this.#config.reapEveryMs),
       setInterval(() => this.#dropRecorded(), DROP_EVERY_MS),

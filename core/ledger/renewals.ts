@@ -32,6 +32,9 @@ export class Renewals {
   /** The holds of streams that have just begun, with that time by `performance.now()`, and how often they were renewed. */
   #young: { readonly hold: Hold; readonly beganMs: number; times: number }[] = []
 
+  /** Set while there are such holds. */
+  #looking: NodeJS.Timeout | undefined
+
   constructor({ live, scripts, leaseMs, isOpen, restore }: RenewalsNeeds) {
     this.#live = live
     this.#scripts = scripts
@@ -40,21 +43,23 @@ export class Renewals {
     this.#restore = restore
   }
 
-  /** Renews from now on. @returns the timers, to be cleared at the end */
-  start(): NodeJS.Timeout[] {
-    return [
-      setInterval(() => this.#renew(this.#live.all()), this.#leaseMs / 3),
-      setInterval(() => this.#renewYoung(), YOUNG_MS[0]),
-    ]
+  /** Renews from now on. @returns the timer, to be cleared at the end */
+  start(): NodeJS.Timeout {
+    return setInterval(() => this.#renew(this.#live.all()), this.#leaseMs / 3)
   }
 
   /** Notes that a stream has begun, which these holds are for. */
   begun(holds: readonly Hold[]): void {
     const beganMs = performance.now()
     for (const hold of holds) this.#young.push({ hold, beganMs, times: 0 })
+    this.#looking ??= setInterval(() => this.#renewYoung(), YOUNG_MS[0]).unref()
   }
 
   #renewYoung(): void {
+    if (this.#young.length === 0) {
+      clearInterval(this.#looking)
+      this.#looking = undefined
+    }
     if (!this.#isOpen()) return
     const now = performance.now()
     const due = this.#young.filter(({ beganMs, times }) => now >= beganMs + (YOUNG_MS[times] as number))

@@ -23,7 +23,7 @@ export {
   KEY_STATES,
   type KeyState,
 } from '../records/key-search.ts'
-export { addNotices, type Notice, spendingOf, type WaitingNotice } from '../records/notices.ts'
+export { addNotices, type Notice, type WaitingNotice } from '../records/notices.ts'
 export { changeTold } from '../records/migrations.ts'
 export { type DoneRequest, noteRequest, RequestDone } from '../records/requests.ts'
 export { SCOPES, type Token, type TokenScope } from '../records/tokens.ts'

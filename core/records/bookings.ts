@@ -21,7 +21,20 @@ export interface Booked {
   readonly isLate: boolean
 }
 
+/** An account whose exchanges are being recorded. */
+export interface Spending {
+  readonly account: string
+  readonly type: string
+  readonly name: string
+  readonly label: string
+  /** What remains of its grants, before and after the exchanges, in nano-credits. What is held counts as not spent. */
+  readonly before: bigint
+  readonly after: bigint
+}
+
 interface Book {
+  readonly owner: Pick<Spending, 'account' | 'type' | 'name' | 'label'>
+  readonly settledBefore: bigint
   readonly granted: bigint
   /** The number of grants. Each of them is a booking. */
   readonly grants: number
@@ -42,6 +55,13 @@ export class Books {
     this.#now = now
     for (const row of rows)
       this.#books.set(Number(row['no']), {
+        owner: {
+          account: String(row['id']),
+          type: String(row['type']),
+          name: String(row['name']),
+          label: String(row['label']),
+        },
+        settledBefore: bigintOf(row, 'settled'),
         granted: bigintOf(row, 'granted'),
         grants: Number(row['grants']),
         settled: bigintOf(row, 'settled'),
@@ -54,7 +74,7 @@ export class Books {
   static async open(sql: Sql, accounts: Iterable<number>, now: number): Promise<Books> {
     const rows = await selectIn(
       sql,
-      `SELECT a.no, a.grants, a.granted, t.settled, t.booked, t.ordinal FROM accounts a
+      `SELECT a.no, a.id, a.type, a.name, a.label, a.grants, a.granted, t.settled, t.booked, t.ordinal FROM accounts a
        LEFT JOIN totals t ON t.account = a.no WHERE a.no`,
       [...new Set(accounts)],
     )
@@ -76,6 +96,15 @@ export class Books {
     book.entries++
     this.#added.set(account, (this.#added.get(account) ?? 0) + 1)
     return { booking: { number: book.grants + book.entries, at: this.#now }, balance, isLate }
+  }
+
+  /** Returns what the accounts have spent by the booked entries. */
+  get spending(): Spending[] {
+    return [...this.#books.values()].map(({ owner, granted, settledBefore, settled }) => ({
+      ...owner,
+      before: granted - settledBefore,
+      after: granted - settled,
+    }))
   }
 
   /** Returns how many bookings an account got. */

@@ -25,6 +25,17 @@ export interface Sql {
   all(text: string, values?: readonly SqlValue[]): Promise<Row[]>
 }
 
+/** Runs the statements of a transaction, in the order in which they are given. After one that fails, no other runs. */
+export interface Transaction extends Sql {
+  /**
+   * Adds a statement whose rows nobody needs. It runs with the next statement that is awaited, or with the commit, which
+   * fails if it does.
+   */
+  put(text: string, values?: readonly SqlValue[]): void
+  /** Adds the writing of rows. */
+  putRows(insertion: Insertion): void
+}
+
 /** Thrown within a transaction to undo it, for a reason that is no failure. */
 export class Undone extends Error {}
 
@@ -40,10 +51,10 @@ export interface Database extends Sql {
   /** A description for the operator, without credentials. */
   readonly description: string
   /**
-   * Runs statements in a transaction. All transactions of a database run one after the other, also those of other
+   * Runs statements in a transaction. Those that are given in one turn of the event loop are sent together. All transactions of a database run one after the other, also those of other
    * processes. A failure undoes it, except for a CommitInDoubt.
    */
-  transaction<T>(use: (sql: Sql) => Promise<T>): Promise<T>
+  transaction<T>(use: (sql: Transaction) => Promise<T>): Promise<T>
   close(): Promise<void>
 }
 
@@ -54,7 +65,24 @@ export function placeholders(rows: number, columns: number): string {
 }
 
 /** Maximum rows of one statement, since databases limit the number of parameters. */
-const ROWS_AT_ONCE = 500
+const ROWS_AT_ONCE = 512
+
+/** Rows to write. */
+export interface Insertion {
+  /** The statement up to its rows. */
+  readonly before: string
+  readonly rows: readonly (readonly SqlValue[])[]
+  /** The rest of the statement. */
+  readonly after: string
+}
+
+/** Returns statements of a limited size that write rows. */
+export function insertions({ before, rows, after }: Insertion): [text: string, values: readonly SqlValue[]][] {
+  return Array.from({ length: Math.ceil(rows.length / ROWS_AT_ONCE) }, (_, at) => {
+    const part = rows.slice(at * ROWS_AT_ONCE, (at + 1) * ROWS_AT_ONCE)
+    return [`${before} VALUES ${placeholders(part.length, part[0]?.length ?? 0)} ${after}`, part.flat()]
+  })
+}
 
 /**
  * Writes rows in statements of a limited size.
@@ -67,17 +95,23 @@ export async function insertAll(
   rows: readonly (readonly SqlValue[])[],
   after: string,
 ): Promise<void> {
-  for (let at = 0; at < rows.length; at += ROWS_AT_ONCE) {
-    const part = rows.slice(at, at + ROWS_AT_ONCE)
-    await sql.all(`${before} VALUES ${placeholders(part.length, part[0]?.length ?? 0)} ${after}`, part.flat())
-  }
+  for (const [text, values] of insertions({ before, rows, after })) await sql.all(text, values)
+}
+
+/**
+ * Returns values with the last one repeated, up to a power of two: so there are few different statements, which stay
+ * prepared.
+ */
+export function padded<T>(values: readonly T[]): T[] {
+  const length = values.length === 0 ? 0 : 2 ** Math.ceil(Math.log2(values.length))
+  return Array.from({ length }, (_, at) => values[Math.min(at, values.length - 1)] as T)
 }
 
 /** Reads the rows whose column has one of many values, in statements of a limited size. */
 export async function selectIn(sql: Sql, select: string, values: readonly SqlValue[]): Promise<Row[]> {
   const rows: Row[] = []
   for (let at = 0; at < values.length; at += ROWS_AT_ONCE) {
-    const part = values.slice(at, at + ROWS_AT_ONCE)
+    const part = padded(values.slice(at, at + ROWS_AT_ONCE))
     for (const row of await sql.all(`${select} IN ${placeholders(1, part.length)}`, part)) rows.push(row)
   }
   return rows

@@ -4,8 +4,9 @@
  * another server took its place without the last transactions, or it was restored from a backup. After that, it begins
  * another branch.
  */
-import { type Database, RecordsError, type Sql } from './database.ts'
+import { type Database, RecordsError, type Sql, type Transaction } from './database.ts'
 import { setMeta } from './migrations.ts'
+import { valueOf } from '../lib/value-of.ts'
 
 /** One transaction of the records. */
 export interface Commit {
@@ -55,9 +56,11 @@ export class Lineage {
       transaction: async use => {
         let committed: (() => Promise<void>) | undefined
         const result = await this.#database.transaction(async sql => {
-          const { last, branch } = await this.#checked(sql)
-          const done = await use(sql)
-          const commit = await this.#add(sql, last + 1, branch)
+          // The first statements go together. What a database that fell back answers to the others does not count.
+          const [found, used] = await Promise.allSettled([this.#checked(sql), use(sql)])
+          const { last, branch } = valueOf(found)
+          const done = valueOf(used)
+          const commit = this.#add(sql, last + 1, branch)
           committed = () => this.#committed(commit)
           return done
         })
@@ -119,10 +122,10 @@ export class Lineage {
     return found
   }
 
-  async #add(sql: Sql, no: number, branch: string): Promise<Commit> {
+  #add(sql: Transaction, no: number, branch: string): Commit {
     const commit = { no, id: this.#newId(), branch }
-    await sql.all('INSERT INTO commits (no, id) VALUES (?, ?)', [no, commit.id])
-    if (no % (KEPT_MAX / 10) === 0) await sql.all('DELETE FROM commits WHERE no <= ?', [no - KEPT_MAX * 2])
+    sql.put('INSERT INTO commits (no, id) VALUES (?, ?)', [no, commit.id])
+    if (no % (KEPT_MAX / 10) === 0) sql.put('DELETE FROM commits WHERE no <= ?', [no - KEPT_MAX * 2])
     return commit
   }
 

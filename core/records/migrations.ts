@@ -1,5 +1,5 @@
 /** The tables of the records, and the numbered steps from one version of them to the next. */
-import { type Database, RecordsError, type Sql } from './database.ts'
+import { type Database, RecordsError, type Sql, type Transaction } from './database.ts'
 import { KINDS } from './entry.ts'
 import { EXCHANGE_COLUMNS, HISTORY_VIEW } from './exchange-rows.ts'
 
@@ -180,7 +180,7 @@ export async function setMeta(sql: Sql, name: string, value: string): Promise<vo
 export async function changeTold(
   { database }: { readonly database: Database },
   name: string,
-  change: (sql: Sql, value: unknown) => Promise<unknown>,
+  change: (sql: Transaction, value: unknown) => Promise<unknown>,
 ): Promise<void> {
   await database.transaction(async sql => {
     const text = await meta(sql, name)

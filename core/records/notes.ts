@@ -96,18 +96,24 @@ export function notesFromText(text: string): Partial<Notes> {
 
 /** Returns a usage with all classes that every usage has, and the others that have tokens. */
 export function usageOf(countOf: (name: keyof Usage, place: number) => number | undefined): Usage {
-  const entries = CLASSES.map((name, at) => [name, countOf(name, at) ?? 0] as const)
-  return Object.fromEntries(entries.filter(([, count], at) => at < ALWAYS || count > 0)) as unknown as Usage
+  const usage: Partial<Record<keyof Usage, number>> = {}
+  for (const [at, name] of CLASSES.entries()) {
+    const count = countOf(name, at) ?? 0
+    if (at < ALWAYS || count > 0) usage[name] = count
+  }
+  return usage as Usage
 }
 
 /** Returns the notes that are rare. Undefined if there are none. */
 export function rareOf(notes: Partial<Notes>): Partial<Notes> | undefined {
-  const rare = RARE.filter(name => notes[name] !== undefined)
-  return rare.length === 0 ? undefined : Object.fromEntries(rare.map(name => [name, notes[name]]))
+  let rare: Record<string, unknown> | undefined
+  for (const name of RARE) if (notes[name] !== undefined) (rare ??= {})[name] = notes[name]
+  return rare
 }
 
 /** Omits the members that are not known. */
 export function present(members: Readonly<Record<string, unknown>>): Partial<Notes> {
-  const known = Object.entries(members).filter(([, value]) => value !== undefined && value !== null)
-  return Object.fromEntries(known)
+  const known: Record<string, unknown> = {}
+  for (const name in members) if (members[name] !== undefined && members[name] !== null) known[name] = members[name]
+  return known
 }

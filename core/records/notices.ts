@@ -2,7 +2,7 @@
  * Notices: what happened that an operator wants to be told, on its way to another system. Each is a row until it is
  * delivered, so that none is lost with a process.
  */
-import { bigintOf, type Database, insertAll, nextNo, type Row, selectIn, type Sql } from './database.ts'
+import type { Database, Row, Transaction } from './database.ts'
 
 /** A notice. */
 export interface Notice {
@@ -30,15 +30,13 @@ export interface Delivery {
 }
 
 /** Adds notices in the transaction of what happened. */
-export async function addNotices(sql: Sql, notices: readonly Notice[]): Promise<void> {
-  if (notices.length === 0) return
-  const first = await nextNo(sql, 'notices')
-  await insertAll(
-    sql,
-    'INSERT INTO notices (no, id, type, body, at, due, tries, state, last)',
-    notices.map(({ id, type, at, body }, index) => [first + index, id, type, body, at, at, 0, 'waiting', '']),
-    '',
-  )
+export function addNotices(sql: Transaction, notices: readonly Notice[]): void {
+  for (const { id, type, at, body } of notices)
+    sql.put(
+      `INSERT INTO notices (no, id, type, body, at, due, tries, state, last)
+       SELECT COALESCE(MAX(no), 0) + 1, ?, ?, ?, ?, ?, 0, 'waiting', '' FROM notices`,
+      [id, type, body, at, at],
+    )
 }
 
 /** Reads and writes notices. */
@@ -51,7 +49,7 @@ export class Notices {
 
   /** Adds a notice in a transaction of its own. */
   async add(notice: Notice): Promise<void> {
-    await this.#database.transaction(sql => addNotices(sql, [notice]))
+    await this.#database.transaction(async sql => addNotices(sql, [notice]))
   }
 
   /** Returns notices that are due, the oldest first. @param now milliseconds since the epoch */
@@ -101,32 +99,4 @@ export class Notices {
 function noticeOf(row: Row): WaitingNotice {
   const { id, type, body, at, tries } = row
   return { id: String(id), type: String(type), body: String(body), at: Number(at), tries: Number(tries) }
-}
-
-/** An account whose exchanges have just been recorded. */
-export interface Spending {
-  readonly account: string
-  readonly type: string
-  readonly name: string
-  readonly label: string
-  /** What remains of its grants, before and after the exchanges, in nano-credits. What is held counts as not spent. */
-  readonly before: bigint
-  readonly after: bigint
-}
-
-/** Returns what accounts have spent by exchanges that were recorded in this transaction. */
-export async function spendingOf(sql: Sql, charges: ReadonlyMap<string, bigint>): Promise<Spending[]> {
-  const rows = await selectIn(
-    sql,
-    `SELECT a.id, a.type, a.name, a.label, a.granted, t.settled FROM accounts a JOIN totals t ON t.account = a.no
-     WHERE a.id`,
-    [...charges.keys()],
-  )
-  return rows.map(row => {
-    const after = bigintOf(row, 'granted') - bigintOf(row, 'settled')
-    const { id, type, name, label } = row
-    const account = String(id)
-    const before = after + (charges.get(account) ?? 0n)
-    return { account, type: String(type), name: String(name), label: String(label), before, after }
-  })
 }

@@ -2,7 +2,16 @@
 import pg from 'pg'
 import type { Log } from '../lib/log.ts'
 import { Serial } from '../lib/serial.ts'
-import { CommitInDoubt, type Database, RecordsError, type Row, type Sql, type SqlValue } from './database.ts'
+import {
+  CommitInDoubt,
+  type Database,
+  type Insertion,
+  insertions,
+  RecordsError,
+  type Row,
+  type SqlValue,
+  type Transaction,
+} from './database.ts'
 
 /** Identifies the lock that serializes the transactions of all gateways in one database. */
 const LOCK = 7_261_044
@@ -65,22 +74,42 @@ export async function openPostgres(
   }
 }
 
-async function transaction<T>(pool: pg.Pool, use: (sql: Sql) => Promise<T>): Promise<T> {
+async function transaction<T>(pool: pg.Pool, use: (sql: Transaction) => Promise<T>): Promise<T> {
   const client = await failing(pool.connect())
   let broken: Error | undefined
   // Without a listener, a connection that is lost between two queries would end the process.
   const lost = (cause: Error): void => void (broken = cause)
   client.on('error', lost)
+  const order = new Serial()
+  let failed: unknown
   try {
     // Each statement must see what was committed before the lock was granted.
     await failing(client.query('BEGIN ISOLATION LEVEL READ COMMITTED'))
     await failing(client.query('SELECT pg_advisory_xact_lock($1)', [LOCK]))
-    const result = await use({ all: (text, values) => rowsOf(client, text, values) })
+    const all = (text: string, values?: readonly SqlValue[]): Promise<Row[]> =>
+      order.run(async () => {
+        // A statement after one that fails would only be told that.
+        if (failed) throw failed
+        return rowsOf(client, text, values).catch((cause: unknown) => {
+          failed = cause
+          throw cause
+        })
+      })
+    const put = (text: string, values?: readonly SqlValue[]): void => void all(text, values).catch(() => {})
+    const putRows = (insertion: Insertion): void => {
+      for (const [text, values] of insertions(insertion)) put(text, values)
+    }
+    const result = await use({ all, put, putRows })
+    await order.run(() => Promise.resolve())
+    if (failed) throw failed
     await client.query('COMMIT').catch((cause: unknown) => {
       throw new CommitInDoubt(wordsOf(cause), { cause })
     })
     return result
   } catch (cause) {
+    // Statements that were given and have not run must not run behind the transaction.
+    failed ??= cause
+    await order.run(() => Promise.resolve())
     // A connection on which even this fails is not used again.
     await client.query('ROLLBACK').catch(lost)
     throw cause

@@ -4,9 +4,10 @@
  * come.
  */
 import { bytesOfId, timeOfId } from '../lib/ids.ts'
+import { valueOf } from '../lib/value-of.ts'
 import { lru } from '../lib/lru.ts'
 import { Books, type Booking } from './bookings.ts'
-import { type Database, insertAll, type Row, selectIn, type Sql, type SqlValue } from './database.ts'
+import { type Database, type Row, selectIn, type Sql, type SqlValue, type Transaction } from './database.ts'
 import { counting, type EndedEntry, type HistoryEntry, latestEndMs } from './entry.ts'
 import { epochToRecord } from './migrations.ts'
 import { insertAccounts } from './key-records.ts'
@@ -16,7 +17,8 @@ import { ENTRY_COLUMNS, entryOf, namesIn, rowOf } from './exchange-rows.ts'
 import { DaySums } from './day-sums.ts'
 import { writeTotals } from './totals.ts'
 import { FailuresUnwritten, type RequestBatch, RequestSums, writeFailures } from './request-sums.ts'
-import { watched, type Watcher, WatcherFailed } from './watcher.ts'
+import { addNotices } from './notices.ts'
+import type { Watcher } from './watcher.ts'
 
 /** A place in a shard's stream: the two parts of a stream id. */
 export interface Position {
@@ -106,7 +108,7 @@ export class Recorder {
   readonly #months: Months
   /** The requests of this process that have ended, which are recorded with the next entries. */
   readonly requests = new RequestSums()
-  /** Called within the transaction that records exchanges. If it throws, they are recorded without it. */
+  /** Called in the transaction that records exchanges. If it throws, they are recorded without its notices. */
   watcher: Watcher | undefined
 
   /** @param now milliseconds since the epoch */
@@ -153,12 +155,7 @@ export class Recorder {
     const batch = { entries, positions, requests, epoch }
     let written: Written
     try {
-      written = await this.#database
-        .transaction(sql => this.#write(sql, batch, this.watcher))
-        .catch((cause: unknown) => {
-          if (!(cause instanceof WatcherFailed)) throw cause
-          return this.#database.transaction(sql => this.#write(sql, batch, undefined))
-        })
+      written = await this.#database.transaction(sql => this.#write(sql, batch))
     } catch (cause) {
       // Another process may have dropped a partition.
       this.#months.forget()
@@ -169,46 +166,68 @@ export class Recorder {
     for (const [account, number] of written.numbers) this.#numbers.set(account, number)
   }
 
-  /** Writes a batch in a transaction. @returns what may be remembered when the transaction is committed */
-  async #write(sql: Sql, batch: Batch, watcher: Watcher | undefined): Promise<Written> {
+  /**
+   * Writes a batch in a transaction: one message to the database reads what it needs, and one writes and commits.
+   * @returns what may be remembered when the transaction is committed
+   */
+  async #write(sql: Transaction, batch: Batch): Promise<Written> {
     const { entries, positions, requests, epoch } = batch
-    const sums = [...requests.sums.values()]
-    const current = await epochToRecord(sql)
+    const [epochNow, read] = await Promise.allSettled([epochToRecord(sql), this.#read(sql, batch)])
+    // A newer version may have changed what is read.
+    const current = valueOf(epochNow)
     if (epoch !== undefined && current !== epoch)
       throw new StaleEpoch('the store has been restored meanwhile; its streams are read again')
-    const names = await this.#names.ensure(sql, [
-      '',
-      ...entries.flatMap(({ notes }) => [...namesIn(notes), notes.status ?? '']),
-      ...sums.flatMap(({ type, model, upstream, status, code }) => [type, model, upstream, status, code]),
-    ])
-    const times = entries.map(({ id }) => timeOfId(id))
-    const months = await this.#months.ensure(sql, times)
-    const numbers = new Map<string, number>()
-    await this.#numberAccounts(sql, [...entries, ...sums], numbers)
-    const number = (account: string): number => numbers.get(account) ?? 0
-    const before = await this.#known(sql, entries)
-    const books = await Books.open(sql, new Set(entries.map(({ account }) => number(account))), this.#now())
+    const { names, months, numbers, before, books, days } = valueOf(read)
+    const number = numberIn(numbers)
     const { last, replaced } = bookAll(entries, before, books, number)
-    await this.#writeRows(sql, [...last.values()], number, names)
-    await insertAll(
-      sql,
-      'INSERT INTO replaced (account, ordinal, id, charge, ended, balance, booking, booked)',
-      replaced,
-      'ON CONFLICT (account, ordinal) DO NOTHING',
-    )
-    await writeTotals(sql, { entries, last, before, sums, books }, number)
-    const days = new DaySums(names, number)
-    for (const sum of sums) days.addRequests(sum)
     for (const [id, entry] of last) {
       const old = before.get(id)
       if (old) days.add({ ...old, account: entry.account }, -1)
       days.add(entry, 1)
     }
-    await days.write(sql)
+    await days.read(sql)
+    const rows = [...last.values()].map(entry => rowOf(entry, number(entry.account), names))
+    sql.putRows({ before: INSERT_ROWS, rows, after: REPLACE_ROWS })
+    sql.putRows({
+      before: 'INSERT INTO replaced (account, ordinal, id, charge, ended, balance, booking, booked)',
+      rows: replaced,
+      after: 'ON CONFLICT (account, ordinal) DO NOTHING',
+    })
+    writeTotals(sql, { entries, last, before, sums: [...requests.sums.values()], books }, number)
+    days.write(sql)
     await writeFailures(sql, requests, number)
-    if (watcher) await watched(watcher, sql, last, before)
-    await writePositions(sql, positions)
+    if (this.watcher && last.size > 0) {
+      const fresh = [...last.values()].filter(({ id }) => !before.has(id))
+      // The watcher reports its failures itself.
+      addNotices(sql, await this.watcher({ entries: fresh, spending: books.spending }).catch(() => []))
+    }
+    putPositions(sql, positions)
     return { names, months, numbers }
+  }
+
+  /** Reads what is known of the exchanges and the sums of a batch. */
+  async #read(sql: Sql, { entries, requests }: Batch) {
+    const sums = [...requests.sums.values()]
+    const names = await this.#names.ensure(sql, [
+      '',
+      ...entries.flatMap(({ notes }) => [...namesIn(notes), notes.status ?? '']),
+      ...sums.flatMap(({ type, model, upstream, status, code }) => [type, model, upstream, status, code]),
+    ])
+    const months = await this.#months.ensure(
+      sql,
+      entries.map(({ id }) => timeOfId(id)),
+    )
+    const numbers = new Map<string, number>()
+    await this.#numberAccounts(sql, [...entries, ...sums], numbers)
+    const number = numberIn(numbers)
+    const days = new DaySums(names, number)
+    for (const sum of sums) days.addRequests(sum)
+    const [before, books] = await Promise.all([
+      this.#known(sql, entries),
+      Books.open(sql, new Set(entries.map(({ account }) => number(account))), this.#now()),
+      days.read(sql, entries),
+    ])
+    return { names, months, numbers, before, books, days }
   }
 
   /** Forgets what was read from the database: it lacks some of it now. */
@@ -248,20 +267,11 @@ export class Recorder {
     if (rows.length > 0) await this.#names.load(sql)
     return new Map(rows.map(row => entryOf(row, this.#names)).map(entry => [entry.id, entry]))
   }
+}
 
-  async #writeRows(
-    sql: Sql,
-    entries: readonly EndedEntry[],
-    number: (account: string) => number,
-    names: NewNames,
-  ): Promise<void> {
-    await insertAll(
-      sql,
-      INSERT_ROWS,
-      entries.map(entry => rowOf(entry, number(entry.account), names)),
-      REPLACE_ROWS,
-    )
-  }
+/** Returns a function that returns the number of an account. */
+function numberIn(numbers: ReadonlyMap<string, number>): (account: string) => number {
+  return account => numbers.get(account) ?? 0
 }
 
 /**
@@ -299,12 +309,11 @@ function bookAll(
 }
 
 /** Writes how far the streams of the shards are recorded. */
-async function writePositions(sql: Sql, positions: ReadonlyMap<number, Position>): Promise<void> {
-  await insertAll(
-    sql,
-    'INSERT INTO positions (shard, ms, seq)',
-    [...positions].sort(([a], [b]) => a - b).map(([shard, { ms, seq }]) => [shard, ms, seq]),
-    `ON CONFLICT (shard) DO UPDATE SET ms = excluded.ms, seq = excluded.seq
+function putPositions(sql: Transaction, positions: ReadonlyMap<number, Position>): void {
+  sql.putRows({
+    before: 'INSERT INTO positions (shard, ms, seq)',
+    rows: [...positions].sort(([a], [b]) => a - b).map(([shard, { ms, seq }]) => [shard, ms, seq]),
+    after: `ON CONFLICT (shard) DO UPDATE SET ms = excluded.ms, seq = excluded.seq
      WHERE excluded.ms > positions.ms OR (excluded.ms = positions.ms AND excluded.seq > positions.seq)`,
-  )
+  })
 }

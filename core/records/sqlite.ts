@@ -6,8 +6,15 @@ import { mkdirSync, statfsSync, statSync } from 'node:fs'
 import { dirname } from 'node:path'
 import { Worker } from 'node:worker_threads'
 import { Serial } from '../lib/serial.ts'
-import { type Database, RecordsError, type Row, type Sql } from './database.ts'
-import type { SqliteAnswer, SqliteRequest } from './sqlite-thread.ts'
+import {
+  type Database,
+  type Insertion,
+  placeholders,
+  RecordsError,
+  type Row,
+  type SqlValue,
+  type Transaction,
+} from './database.ts'
 
 /**
  * `synchronous=FULL`: what is committed survives a crash of the machine. The store forgets what is recorded, so less
@@ -29,12 +36,29 @@ const NETWORK_FILE_SYSTEMS: ReadonlyMap<number, string> = new Map([
   [0x65735546, 'FUSE'],
 ])
 
+/** A statement with its parameters, which runs once for each list of them. */
+export type Statement = readonly [text: string, ...runs: (readonly SqlValue[])[]]
+
+/** What a thread is asked. A connection belongs to its number. */
+export type SqliteRequest = { readonly n: number; readonly connection: number } & (
+  | { readonly kind: 'open'; readonly file: string; readonly settings: readonly string[] }
+  | { readonly kind: 'run'; readonly statements: readonly Statement[] }
+  | { readonly kind: 'close' }
+)
+
+/** What it answers: the rows of each statement up to the first that failed. */
+export interface SqliteAnswer {
+  readonly n: number
+  readonly rows: readonly Row[][]
+  readonly error?: string
+}
+
 /** A thread of this process. All databases share it. */
 class Thread {
-  readonly #worker = new Worker(new URL('./sqlite-thread.ts', import.meta.url))
-  readonly #waiting = new Map<number, PromiseWithResolvers<Row[]>>()
+  readonly #worker = new Worker(new URL('./sqlite-thread.js', import.meta.url))
+  readonly #waiting = new Map<number, (answer: Answer) => void>()
   /** Why the thread has ended, if it has. */
-  #dead: Error | undefined
+  #dead: string | undefined
   #n = 0
   #connections = 0
 
@@ -44,32 +68,32 @@ class Thread {
       const waiting = this.#waiting.get(answer.n)
       this.#waiting.delete(answer.n)
       if (this.#waiting.size === 0) this.#worker.unref()
-      if ('rows' in answer) waiting?.resolve(answer.rows)
-      else waiting?.reject(new RecordsError(answer.error))
+      waiting?.(answer)
     })
     this.#worker.on('error', cause => {
-      this.#dead = new RecordsError(`the thread of SQLite has ended: ${(cause as Error).message}`, { cause })
-      for (const waiting of this.#waiting.values()) waiting.reject(this.#dead)
+      this.#dead = `the thread of SQLite has ended: ${(cause as Error).message}`
+      for (const waiting of this.#waiting.values()) waiting({ rows: [], error: this.#dead })
       this.#waiting.clear()
     })
   }
 
   async open(file: string): Promise<Connection> {
     const connection = ++this.#connections
-    await this.#ask({ kind: 'open', connection, file, settings: SETTINGS })
+    const { error } = await this.#ask({ kind: 'open', connection, file, settings: SETTINGS })
+    if (error !== undefined) throw new RecordsError(error)
     return {
-      all: (text, values = []) => this.#ask({ kind: 'run', connection, text, values }),
+      run: statements => this.#ask({ kind: 'run', connection, statements }),
       close: async () => {
         await this.#ask({ kind: 'close', connection })
       },
     }
   }
 
-  #ask(request: DistributiveOmit<SqliteRequest, 'n'>): Promise<Row[]> {
-    if (this.#dead) return Promise.reject(this.#dead)
-    const answered = Promise.withResolvers<Row[]>()
+  #ask(request: DistributiveOmit<SqliteRequest, 'n'>): Promise<Answer> {
+    if (this.#dead !== undefined) return Promise.resolve({ rows: [], error: this.#dead })
+    const answered = Promise.withResolvers<Answer>()
     const n = ++this.#n
-    this.#waiting.set(n, answered)
+    this.#waiting.set(n, answered.resolve)
     // The process stays alive while it waits for an answer.
     this.#worker.ref()
     this.#worker.postMessage({ ...request, n }, [])
@@ -78,9 +102,78 @@ class Thread {
 }
 
 type DistributiveOmit<T, K extends string> = T extends unknown ? Omit<T, K> : never
+type Answer = Omit<SqliteAnswer, 'n'>
 
-interface Connection extends Sql {
+/** A connection, which runs statements until one fails. */
+interface Connection {
+  run(statements: readonly Statement[]): Promise<Answer>
   close(): Promise<void>
+}
+
+/** The statements of a transaction. Those of one turn of the event loop are one message to the thread. */
+class Messages implements Transaction {
+  readonly #connection: Connection
+  #statements: Statement[] = [['BEGIN IMMEDIATE', []]]
+  /** Callbacks of the statements that somebody awaits, by their places. */
+  #awaited = new Map<number, PromiseWithResolvers<Row[]>>()
+  #sending: NodeJS.Immediate | undefined
+  readonly #order = new Serial()
+  /** Why a statement failed, if one did. */
+  #failure: string | undefined
+
+  constructor(connection: Connection) {
+    this.#connection = connection
+  }
+
+  put(text: string, values: readonly SqlValue[] = []): void {
+    this.#statements.push([text, values])
+  }
+
+  putRows({ before, rows, after }: Insertion): void {
+    // A statement for one row stays prepared, whatever the number of rows.
+    if (rows[0]) this.#statements.push([`${before} VALUES ${placeholders(1, rows[0].length)} ${after}`, ...rows])
+  }
+
+  all(text: string, values: readonly SqlValue[] = []): Promise<Row[]> {
+    const rows = Promise.withResolvers<Row[]>()
+    this.#awaited.set(this.#statements.length, rows)
+    this.put(text, values)
+    this.#sending ??= setImmediate(() => void this.#send())
+    return rows.promise
+  }
+
+  /** Sends what waits, and commits. @throws RecordsError if a statement fails */
+  async commit(): Promise<void> {
+    this.put('COMMIT')
+    const { error } = await this.#send()
+    if (error !== undefined) throw new RecordsError(error)
+  }
+
+  /** Lets no further statement run, and waits for those that do. @param cause why the transaction is undone */
+  async end(cause: unknown): Promise<void> {
+    this.#failure ??= (cause as Error).message
+    await this.#send()
+  }
+
+  /** Sends what waits when the message before has been answered. */
+  #send(): Promise<Answer> {
+    clearImmediate(this.#sending)
+    this.#sending = undefined
+    return this.#order.run(async () => {
+      const [statements, awaited] = [this.#statements, this.#awaited]
+      this.#statements = []
+      this.#awaited = new Map()
+      const answer =
+        this.#failure === undefined ? await this.#connection.run(statements) : { rows: [], error: this.#failure }
+      this.#failure ??= answer.error
+      for (const [place, { resolve, reject }] of awaited) {
+        const rows = answer.rows[place]
+        if (rows) resolve(rows)
+        else reject(new RecordsError(answer.error))
+      }
+      return answer
+    })
+  }
 }
 
 let writer: Thread | undefined
@@ -143,21 +236,24 @@ export async function openSqlite(file: string): Promise<Database> {
     get failure() {
       return failure()
     },
-    all: async (text, values) => {
+    all: async (text, values = []) => {
       check()
-      return reading.all(text, values)
+      const { rows, error } = await reading.run([[text, values]])
+      if (error !== undefined) throw new RecordsError(error)
+      return rows[0] ?? []
     },
     transaction: use =>
       turns.run(async () => {
         check()
-        await writing.all('BEGIN IMMEDIATE')
+        const messages = new Messages(writing)
         try {
-          const result = await use(writing)
+          const result = await use(messages)
           check()
-          await writing.all('COMMIT')
+          await messages.commit()
           return result
         } catch (cause) {
-          await writing.all('ROLLBACK').catch(() => {})
+          await messages.end(cause)
+          await writing.run([['ROLLBACK', []]])
           throw cause
         }
       }),

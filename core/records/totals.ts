@@ -1,6 +1,6 @@
 /** The totals of accounts: what recorded entries and counted requests change in them. */
 import type { Books } from './bookings.ts'
-import { insertAll, type Sql } from './database.ts'
+import { type Transaction } from './database.ts'
 import { counted, type EndedEntry, type HistoryEntry } from './entry.ts'
 import type { RequestSum } from './request-sums.ts'
 
@@ -32,11 +32,11 @@ export interface RecordedBatch {
 }
 
 /** Writes what changes in the totals of accounts. @param number returns the number of an account */
-export async function writeTotals(
-  sql: Sql,
+export function writeTotals(
+  sql: Transaction,
   { entries, last, before, sums, books }: RecordedBatch,
   number: (account: string) => number,
-): Promise<void> {
+): void {
   const changes = new Map<number, Change>()
   const of = (account: string): Change => {
     const no = number(account)
@@ -64,7 +64,7 @@ export async function writeTotals(
       ...SUMMED.map(name => (name === 'booked' ? books.added(no) : change[name])),
       ...HIGHEST.map(name => change[name]),
     ])
-  await insertAll(sql, INSERT, rows, ADD)
+  sql.putRows({ before: INSERT, rows, after: ADD })
 }
 
 function add(change: Change, entry: HistoryEntry, sign: 1 | -1): void {

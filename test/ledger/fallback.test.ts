@@ -265,7 +265,7 @@ t.test('a transaction goes on if the commit of another process becomes known whi
             lineage.expect(news)
             return rows
           }
-          return use({ ...sql, all })
+          return use({ all, put: (...query) => sql.put(...query), putRows: rows => sql.putRows(rows) })
         }),
     },
     newId,

@@ -13,6 +13,7 @@ import type { RecordedKey } from '../../core/records/key-records.ts'
 import { findServer } from '../../core/store/managed.ts'
 import { testEnvironment } from '../environment.ts'
 import { RealRedis } from '../redis.ts'
+import { startGateway, until } from '../gateway.ts'
 import { openLedger } from './open.ts'
 
 const skip = findServer(process.env) === undefined && 'no redis-server on PATH'
@@ -181,4 +182,48 @@ t.test('what another process records after it was looked up waits no longer', { 
   await other.runAll()
   await one.run()
   t.strictSame(one.waiting, { backlogBytes: 0, oldestMs: 0 })
+})
+
+t.test('an exchange that no process announced is found by a sweep, once a minute', { skip }, async t => {
+  const { id: account_, ledger } = await account(t)
+  const { scripts, records, continuity } = ledger
+  let nowMs = NOW
+  const { epoch, meta } = continuity
+  const clock = { now: () => nowMs, epoch, meta, open: true } as unknown as typeof continuity
+  const archiver = new Archiver(scripts, records, clock, testEnvironment().log)
+  t.ok(archiver.isSweepDue, 'nothing is known of a store at first')
+  await archiver.run()
+  t.notOk(archiver.isSweepDue)
+  const settlement = settlementOf({ account: account_, id: timedId(NOW) }, { charge: 7n, kind: 'settle', notes: NOTES }, NOW) // prettier-ignore
+  await scripts.run(settleOperation(settlement, '', scripts.keys, { retriesMs: 1000, waivers: 5, freeEntries: 5 }))
+  const waiting = (): Promise<number> => scripts.redis.xlen(scripts.keys.of(account_).stream)
+  nowMs += 59_999
+  t.notOk(archiver.isSweepDue)
+  await archiver.run()
+  t.equal(await waiting(), 1, 'only announced shards are read')
+  nowMs += 1
+  t.ok(archiver.isSweepDue)
+  await archiver.run()
+  t.equal(await waiting(), 0)
+  archiver.announce(3)
+  await archiver.run()
+  nowMs += 10_000
+  t.ok(archiver.isSweepDue, 'while exchanges end, sweeps are more frequent')
+})
+
+t.test('while nothing ends, no streams are read', { skip }, async t => {
+  const redis = await RealRedis.start(t)
+  const g = await startGateway(t, { env: { REDIS_URL: redis.url } })
+  const key = await g.key('famC')
+  const seen = await redis.monitor(t)
+  await g.call('/v1/chat/completions', { key, body: { model: 'acme/famC-5.5', messages: [] } })
+  await g.settled(key)
+  const times = (name: string): number => seen().filter(({ command }) => command === name).length
+  const reads = (): number => times('xread') + times('xrange')
+  // The duty is taken again once a second, which asks for what others announced.
+  await until(() => times('spop') >= 2)
+  const before = reads()
+  t.ok(before > 0, 'the exchange is recorded')
+  await until(() => times('spop') >= 5)
+  t.equal(reads(), before)
 })

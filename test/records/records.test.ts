@@ -218,6 +218,59 @@ onEachEngine('a failed transaction changes nothing, and the next one does', asyn
   t.match(await records.history.entries(key.id, { count: 5 }), [{ notes: { model: 'never/seen' } }])
 })
 
+onEachEngine('statements that nobody awaits run in order, and are undone with their transaction', async (t, open) => {
+  const { database } = await open()
+  const insert = 'INSERT INTO meta (name, value) VALUES (?, ?)'
+  const values = async (): Promise<unknown[]> =>
+    (await database.all("SELECT value FROM meta WHERE name LIKE 'put%' ORDER BY name")).map(({ value }) => value)
+  await database.transaction(async sql => {
+    sql.put(insert, ['put 1', 'a'])
+    sql.putRows({
+      before: 'INSERT INTO meta (name, value)',
+      rows: [['put 1', 'b'], ['put 2', 'c']], // prettier-ignore
+      after: 'ON CONFLICT (name) DO UPDATE SET value = excluded.value',
+    })
+    const [first, second] = await Promise.all([
+      sql.all('SELECT value FROM meta WHERE name = ?', ['put 1']),
+      sql.all('SELECT value FROM meta WHERE name = ?', ['put 2']),
+    ])
+    t.strictSame([first?.[0]?.['value'], second?.[0]?.['value']], ['b', 'c'], 'later statements see them')
+    sql.put('DELETE FROM meta WHERE name = ?', ['put 2'])
+  })
+  t.strictSame(await values(), ['b'])
+  const broken = database.transaction(async sql => {
+    sql.put('DELETE FROM meta WHERE name = ?', ['put 1'])
+    sql.put(insert, ['put 3', null])
+    sql.put(insert, ['put 4', 'd'])
+  })
+  await t.rejects(broken)
+  t.strictSame(await values(), ['b'], 'a transaction with a statement that fails changes nothing')
+  const goesOn = database.transaction(async sql => {
+    sql.put('DELETE FROM meta WHERE name = ?', ['put 1'])
+    await sql.all(insert, ['put 3', null]).catch(() => {})
+    await sql.all(insert, ['put 4', 'd'])
+  })
+  await t.rejects(goesOn)
+  t.strictSame(await values(), ['b'], 'after a statement that fails, no other runs')
+})
+
+onEachEngine('a transaction that throws leaves no statement behind, whether it was given or sent', async (t, open) => {
+  const { database } = await open()
+  const insert = 'INSERT INTO meta (name, value) VALUES (?, ?)'
+  for (const awaited of [false, true])
+    await t.rejects(
+      database.transaction(async sql => {
+        if (awaited) await sql.all('SELECT 1 AS one')
+        for (let row = 0; row < 20; row++) sql.put(insert, [`left ${row}`, ''])
+        void sql.all('SELECT 1 AS one').catch(() => {})
+        throw new Error('changed its mind')
+      }),
+      { message: 'changed its mind' },
+    )
+  await database.transaction(sql => sql.all(insert, ['next', '']))
+  t.strictSame(await database.all("SELECT name FROM meta WHERE name LIKE 'left%'"), [])
+})
+
 onEachEngine('notes that cannot be kept do not keep their entry, or others, from being recorded', async (t, open) => {
   const records = await open()
   const key = keyRecord()

@@ -225,8 +225,11 @@ export class Continuity {
     const [seconds = 0, micros = 0] = (await orUnavailable(redis.time())).map(Number)
     this.#offsetMs = seconds * 1000 + Math.floor(micros / 1000) - this.#now()
     const askedAt = this.now()
-    const { identities, complete } = await serversOf(this.#store.redis)
-    const [owner, id, shards, layout, known, lostAt, epoch, beat, commit, fallen] = await this.meta.get(...FIELDS)
+    const [{ identities, complete }, fields] = await Promise.all([
+      serversOf(this.#store.redis),
+      this.meta.get(...FIELDS),
+    ])
+    const [owner, id, shards, layout, known, lostAt, epoch, beat, commit, fallen] = fields
     if (owner === null || owner === undefined) {
       await orUnavailable(this.#records.lineage.follow())
       const lost = await orUnavailable(this.#records.keys.any())

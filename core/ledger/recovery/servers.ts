@@ -37,7 +37,7 @@ export async function rewriteFiles(client: Redis | Cluster): Promise<void> {
 }
 
 async function identityOf(redis: Redis): Promise<string> {
-  const text = `${await redis.info('server')}\n${await redis.info('replication')}`
+  const text = (await Promise.all([redis.info('server'), redis.info('replication')])).join('\n')
   const of = (name: string): string => new RegExp(`^${name}:(\\S+)`, 'm').exec(text)?.[1] ?? ''
   return `${of('run_id')}:${of('master_replid')}`
 }

@@ -1,6 +1,6 @@
 /**
  * Runs the ledger's operations on the store. Operations requested in the same turn of the event loop are sent as one
- * call of one script. Settlements and renewals join the next call, or wait a moment for one. Each
+ * call of one script. While a call runs, settlements and renewals join the next one, or wait a moment for it. Each
  * operation is atomic, the batch is not: a failing operation does not affect the others.
  */
 import { readFileSync } from 'node:fs'
@@ -45,7 +45,7 @@ export class Scripts {
   readonly redis: Redis
   readonly keys: StoreKeys
   /** Whether accounts may be on different servers. A call then covers only one shard. */
-  readonly #scattered: boolean
+  readonly scattered: boolean
   readonly #run: Run
   /** The same script with the flag that lets settlements through when the store is out of memory. */
   readonly #runFull: Run
@@ -60,7 +60,7 @@ export class Scripts {
 
   constructor({ redis, kind, scattered }: Pick<Store, 'redis' | 'kind' | 'scattered'>, prefix: string) {
     this.redis = redis
-    this.#scattered = scattered
+    this.scattered = scattered
     this.keys = new StoreKeys(prefix)
     const source = scriptOf(FILES.map(name => readFileSync(new URL(name, import.meta.url), 'utf8')).join('\n'))
     const define = (name: string, lua: string): Run => {
@@ -91,7 +91,8 @@ export class Scripts {
   run(operation: Operation): Promise<readonly string[]> {
     return new Promise((resolve, reject) => {
       this.#queue.push({ ...operation, resolve, reject })
-      if (LAZY.has(operation.name)) this.#later ??= setTimeout(this.flush, LAZY_MS)
+      // While no call runs, there are no others to wait for, and a lone client would wait instead.
+      if (LAZY.has(operation.name) && this.#calls.size > 0) this.#later ??= setTimeout(this.flush, LAZY_MS)
       else this.#soon ??= setImmediate(this.flush)
     })
   }
@@ -131,7 +132,7 @@ export class Scripts {
     const queue = this.#queue
     this.#queue = []
     const shard = ({ account }: Queued): number => this.keys.of(account).shard
-    const batches = this.#scattered ? Map.groupBy(queue, shard).values() : [queue]
+    const batches = this.scattered ? Map.groupBy(queue, shard).values() : [queue]
     for (const batch of batches)
       for (let at = 0; at < batch.length; at += BATCH) this.#track(this.#send(this.#run, batch.slice(at, at + BATCH)))
     const written = this.#written

@@ -1,5 +1,6 @@
 /** Reads the streams of ended exchanges that are not recorded yet. */
 import type { Redis } from 'ioredis'
+import { sideBySide } from '../../lib/side-by-side.ts'
 import { KINDS } from '../../records/entry.ts'
 import { notesFromText } from '../../records/notes.ts'
 import type { EndedEntry } from '../../records/entry.ts'
@@ -28,6 +29,38 @@ export async function readStream(
 ): Promise<StreamEntry[]> {
   const rows = await orUnavailable(redis.xrange(scripts.keys.stream(shard), from, '+', 'COUNT', count))
   return rows.map(([id, fields]) => entryOf(id, fields))
+}
+
+/** Shards of a cluster that are read at the same time: their streams are on different servers. */
+const SIDE_BY_SIDE = 8
+
+/** Reads the first entries of several shards' streams, so many of each. Empty streams are left out. */
+export async function readStreams(
+  scripts: Scripts,
+  shards: readonly number[],
+  count: number,
+): Promise<ReadonlyMap<number, StreamEntry[]>> {
+  const found = new Map<number, StreamEntry[]>()
+  if (shards.length === 0) return found
+  if (scripts.scattered) {
+    await sideBySide(shards, SIDE_BY_SIDE, async shard => {
+      const entries = await readStream(scripts, shard, { count })
+      if (entries.length > 0) found.set(shard, entries)
+    })
+    return found
+  }
+  const byKey = new Map(shards.map(shard => [scripts.keys.stream(shard), shard]))
+  const starts = shards.map(() => '0')
+  const streams = await orUnavailable(scripts.redis.xread('COUNT', count, 'STREAMS', ...byKey.keys(), ...starts))
+  for (const [key, rows] of streams ?? []) {
+    const shard = byKey.get(key)
+    if (shard !== undefined)
+      found.set(
+        shard,
+        rows.map(([id, fields]) => entryOf(id, fields)),
+      )
+  }
+  return found
 }
 
 /**

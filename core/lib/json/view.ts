@@ -5,6 +5,13 @@ import { JsonScanner } from './scanner.ts'
 import type { Tape } from './tape.ts'
 import { beginsWith, says, stringAt } from './text.ts'
 
+/** The values that begin with a letter, by its code. What is no JSON was refused before. */
+const LITERALS: ReadonlyMap<number, boolean | null> = new Map([
+  [0x74, true],
+  [0x66, false],
+  [0x6e, null],
+])
+
 /** One value of a scanned text. */
 export class JsonView {
   readonly #bytes: Buffer
@@ -66,7 +73,9 @@ export class JsonView {
 
   /** The value, parsed. */
   get json(): unknown {
-    return this.isString ? this.text : JSON.parse(this.#bytes.toString('utf8', this.start, this.end))
+    if (this.isString) return this.text
+    const literal = LITERALS.get(this.#bytes[this.start] as number)
+    return literal === undefined ? JSON.parse(this.#bytes.toString('utf8', this.start, this.end)) : literal
   }
 
   /** Whether it is a string with this text. @param text printable ASCII */
