@@ -133,7 +133,8 @@ export const SCHEMA = {
       archiveEvery: {
         ...DURATION,
         default: '100ms',
-        description: 'How long after its end an exchange is recorded, with those that end meanwhile.',
+        description:
+          'How long after its end an exchange is recorded, with those that end meanwhile. Of several processes, one records; it learns within a second what has ended in the others.',
       },
       backlog: {
         ...SIZE,

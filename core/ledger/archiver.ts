@@ -17,22 +17,19 @@ import type { SharedState } from './recovery/store-meta.ts'
 import { SHARDS } from './script/store-keys.ts'
 import { readStream, readStreams, type StreamEntry, positionText } from './script/stream.ts'
 
-/**
- * Shards that one command reads, about as many entries as it returns, the most of one shard, and entries that one
- * transaction records. All are small, because requests share the connection and this thread.
- */
+// The following numbers are small, because requests share the connection and this thread.
+/** Shards that one command reads. */
 const SHARDS_AT_ONCE = 128
+/** About how many entries one command returns. */
 const READ_AT_ONCE = 1000
+/** Most entries of one shard that one command returns. */
 const PER_SHARD = 200
+/** Entries that one transaction records. */
 const PER_TRANSACTION = 1000
-/**
- * Interval of the sweeps through all shards, whether or not a process announced them, in milliseconds: if something has
- * ended since the last one, and otherwise. What a sweep has recorded is dropped from the memory of the processes.
- */
-const BUSY_SWEEP_MS = 10_000
+/** Interval of the sweeps through all shards, whether or not a process has announced them, in milliseconds. */
 const SWEEP_MS = 60_000
-/** Shards that are announced at once. */
-const ANNOUNCED_AT_ONCE = 256
+/** The same while exchanges end: a process keeps their settlements in memory until a sweep has passed them. */
+const BUSY_SWEEP_MS = 10_000
 /** About how many bytes of the store an entry occupies. */
 const ENTRY_BYTES = 400
 /** Interval of the look whether another process has recorded something, in milliseconds. */
@@ -55,15 +52,16 @@ export class Archiver {
   readonly #announced = new Set<number>()
   /** Buckets whose expiry is set. */
   readonly #expiring = lru<string, true>(20_000)
-  /** When the last sweep began, by the store's clock, and whether something has ended since then. */
+  /** When the last sweep began, by the store's clock. */
   #sweepBegan = 0
+  /** Whether an exchange has ended since then. */
   #busy = false
-  /** The epoch of the store that the sweep belongs to. */
+  /** The epoch of the store in which the last sweep was. */
   #epoch = 0
   #failures = 0
   #backlogBytes = 0
   #oldestMs = 0
-  /** What the other processes were told of it. */
+  /** The values that `share` has written last, as a text. */
   #shared = ''
   /** Whether a newer version of Tollgate records. */
   outdated = false
@@ -138,8 +136,7 @@ export class Archiver {
   /** Takes over what other processes have announced. */
   async collect(): Promise<void> {
     const { redis, keys } = this.#scripts
-    for (const shard of await orUnavailable(redis.spop(keys.shared('announced'), ANNOUNCED_AT_ONCE)))
-      this.announce(Number(shard))
+    for (const shard of await orUnavailable(redis.spop(keys.shared('announced'), SHARDS))) this.announce(Number(shard))
   }
 
   /** Records the entries of the announced shards, or of all if a sweep is due. @throws Error if it cannot */

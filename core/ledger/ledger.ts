@@ -134,8 +134,8 @@ export class Ledger {
     await this.continuity.start(mayRebuild)
     await this.#deliveries.adopt()
     await this.background.start(alone)
+    this.#renewals.start()
     this.#timers = [
-      this.#renewals.start(),
       setInterval(() => this.claims.renew(), this.#config.leaseMs / 3),
       setInterval(() => void this.prices.keep().catch(() => {}), this.#config.reapEveryMs),
       setInterval(() => this.#dropRecorded(), DROP_EVERY_MS),
@@ -149,6 +149,7 @@ export class Ledger {
    * @param untilMs how long both are tried if neither takes a settlement, by `performance.now()`
    */
   async close(untilMs?: number): Promise<void> {
+    this.#renewals.stop()
     for (const timer of this.#timers) clearInterval(timer)
     this.scripts.flush()
     await this.#deliveries.close(untilMs)

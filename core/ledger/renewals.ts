@@ -31,8 +31,8 @@ export class Renewals {
   readonly #restore: (hold: Hold) => void
   /** The holds of streams that have just begun, with that time by `performance.now()`, and how often they were renewed. */
   #young: { readonly hold: Hold; readonly beganMs: number; times: number }[] = []
-
-  /** Set while there are such holds. */
+  #renewing: NodeJS.Timeout | undefined
+  /** The timer that renews young holds, while there are some. */
   #looking: NodeJS.Timeout | undefined
 
   constructor({ live, scripts, leaseMs, isOpen, restore }: RenewalsNeeds) {
@@ -43,9 +43,14 @@ export class Renewals {
     this.#restore = restore
   }
 
-  /** Renews from now on. @returns the timer, to be cleared at the end */
-  start(): NodeJS.Timeout {
-    return setInterval(() => this.#renew(this.#live.all()), this.#leaseMs / 3)
+  /** Renews from now on. */
+  start(): void {
+    this.#renewing = setInterval(() => this.#renew(this.#live.all()), this.#leaseMs / 3).unref()
+  }
+
+  stop(): void {
+    clearInterval(this.#renewing)
+    clearInterval(this.#looking)
   }
 
   /** Notes that a stream has begun, which these holds are for. */

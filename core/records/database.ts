@@ -28,8 +28,8 @@ export interface Sql {
 /** Runs the statements of a transaction, in the order in which they are given. After one that fails, no other runs. */
 export interface Transaction extends Sql {
   /**
-   * Adds a statement whose rows nobody needs. It runs with the next statement that is awaited, or with the commit, which
-   * fails if it does.
+   * Adds a statement whose rows the caller does not need. It runs before the next statement and before the commit. If it
+   * fails, the transaction fails.
    */
   put(text: string, values?: readonly SqlValue[]): void
   /** Adds the writing of rows. */
@@ -51,8 +51,9 @@ export interface Database extends Sql {
   /** A description for the operator, without credentials. */
   readonly description: string
   /**
-   * Runs statements in a transaction. Those that are given in one turn of the event loop are sent together. All transactions of a database run one after the other, also those of other
-   * processes. A failure undoes it, except for a CommitInDoubt.
+   * Runs statements in a transaction. All transactions of a database run one after the other, also those of other
+   * processes. A failure undoes it, except for a CommitInDoubt. SQLite gets the statements of one turn of the event loop in
+   * one message.
    */
   transaction<T>(use: (sql: Transaction) => Promise<T>): Promise<T>
   close(): Promise<void>

@@ -167,7 +167,7 @@ export class Recorder {
   }
 
   /**
-   * Writes a batch in a transaction: one message to the database reads what it needs, and one writes and commits.
+   * Writes a batch in a transaction. It reads first and writes then, so that SQLite gets two messages as a rule.
    * @returns what may be remembered when the transaction is committed
    */
   async #write(sql: Transaction, batch: Batch): Promise<Written> {

@@ -114,7 +114,7 @@ interface Connection {
 class Messages implements Transaction {
   readonly #connection: Connection
   #statements: Statement[] = [['BEGIN IMMEDIATE', []]]
-  /** Callbacks of the statements that somebody awaits, by their places. */
+  /** The promises of the statements that the caller awaits, by their places. */
   #awaited = new Map<number, PromiseWithResolvers<Row[]>>()
   #sending: NodeJS.Immediate | undefined
   readonly #order = new Serial()

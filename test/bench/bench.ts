@@ -15,7 +15,7 @@ import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { parseArgs } from 'node:util'
 import { benchAdmin } from './admin.ts'
-import { Load } from './load.ts'
+import { type Answered, Load } from './load.ts'
 import { type Peer, startFiles, startPeer, startProvider } from './peers.ts'
 import { cellsOf, type Figures, isHeld, type Slices, writePage } from './report.ts'
 import { type Row, rowsOf } from './rows.ts'
@@ -48,7 +48,7 @@ const LONE_COUNT = 100
 /** Streams need this long to open and to become steady. */
 const OPEN_S = 8
 
-/** Starts the peers for one row and measures them. Each row has processes of its own: what one leaves in a heap, another would pay for. */
+/** Starts the peers for one row and measures them. Each row has its own processes, since garbage of one would cost another. */
 async function measure(row: Row, folder: string): Promise<Slices> {
   const provider = await (isWhole(row) ? startFiles(folder) : startProvider(folder))
   const upstream = `http://127.0.0.1:${provider.port}/${row.reply}`
@@ -110,10 +110,16 @@ async function warmUp(row: Row, peer: Peer, load: Load): Promise<void> {
 async function exchange({ measure }: Row, peer: Peer, load: Load, prefix?: string): Promise<number> {
   if (measure === 'first byte') return load.firstByte(peer, LONE_COUNT, prefix)
   const before = peer.cpuUs
-  const { requests, failed, p50 } = await load.run(peer, SLICE_S, prefix)
+  const answered = await load.run(peer, SLICE_S, prefix)
   await sleep(AFTERWARDS_MS)
-  if (failed > 0) throw new Error(`${peer.name} failed ${failed} of ${requests} requests`)
+  refuseFailures(peer, answered)
+  const { requests, p50 } = answered
   return measure === 'latency' ? p50 : (peer.cpuUs - before) / requests
+}
+
+/** @throws Error if a request failed: its cost says nothing */
+function refuseFailures({ name }: Peer, { requests, failed }: Answered): void {
+  if (failed > 0) throw new Error(`${name} failed ${failed} requests; ${requests} ended`)
 }
 
 /** Opens the streams of a row. Returns the memory that the peer needs for them, or its CPU time of an event. */
@@ -125,7 +131,7 @@ async function openStreams({ measure, connections }: Row, peer: Peer, load: Load
   await sleep((SLICES * 1000) / 2)
   const events = (connections * (performance.now() - began)) / 20
   const figure = measure === 'open' ? peer.memoryMb : (peer.cpuUs - before) / events
-  await clients
+  refuseFailures(peer, await clients)
   return figure
 }
 
@@ -138,9 +144,9 @@ async function table(): Promise<boolean> {
   const figures: Figures[] = []
   for (const row of rows) {
     const folder = mkdtempSync(join(tmpdir(), 'tollgate-bench-'))
-    const slices = await measure(row, folder)
-    figures.push({ row, slices })
-    console.log(cellsOf({ row, slices }).join(' | '))
+    const measured = { row, slices: await measure(row, folder) }
+    figures.push(measured)
+    console.log(cellsOf(measured).join(' | '))
     if (process.env['PROFILE'] === undefined) rmSync(folder, { recursive: true, force: true })
     else console.error(`its files are in ${folder}`)
   }

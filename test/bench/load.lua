@@ -18,6 +18,6 @@ end
 
 function done(summary, latency)
   local e = summary.errors
-  local failed = e.connect + e.read + e.write + e.status
+  local failed = e.connect + e.read + e.write + e.status + e.timeout
   print(string.format('{"requests":%d,"failed":%d,"p50":%d}', summary.requests, failed, latency:percentile(50)))
 end

@@ -22,7 +22,7 @@ export const ASIDE = CORES > 2 ? `0-${CORES - 2}` : '0'
 const MEASURED = String(CORES - 1)
 const START_MS = 30_000
 
-/** The key types of the repository's gateway.yaml whose customers the bench plays, and their model. */
+/** The key type of the repository's gateway.yaml whose customers the bench plays, and their model. */
 const KEY_TYPE = 'famC'
 export const MODEL = 'acme/famC-5.5'
 
@@ -102,7 +102,7 @@ const STARTS: Readonly<Record<string, Start>> = {
 
 export const PEERS: readonly string[] = Object.keys(STARTS)
 
-/** Starts a peer. @throws Error if there is none with this name, or if it does not listen soon */
+/** Starts a peer. @throws Error for an unknown name, or if the peer does not listen within `START_MS` */
 export async function startPeer(name: string, place: Place): Promise<Peer> {
   mkdirSync(place.folder, { recursive: true })
   const start = STARTS[name] ?? (name.includes('/') ? () => startGateway(name, name, place) : undefined)
@@ -117,7 +117,6 @@ export async function startFiles(folder: string): Promise<Peer> {
     ['sse20', streamOf(20)],
     ['sse200', streamOf(200)],
   ] as const) {
-    // prettier-ignore
     const path = join(folder, 'files', reply, 'v1/chat')
     mkdirSync(path, { recursive: true })
     writeFileSync(join(path, 'completions'), text)

@@ -24,12 +24,20 @@ export function median(numbers: readonly number[]): number {
 
 /**
  * Returns the figure of a peer: in the row's unit, or as a multiple of the bare proxy's. Neighbouring slices run under
- * the same load of the machine, so the median of their ratios is steadier than the ratio of medians.
+ * the same load of the machine, so the median of their ratios is steadier than the ratio of medians. It is rounded as it is
+ * printed, so that the page and the bench agree whether a limit is missed.
  */
 function figureOf({ row, slices }: Figures, peer: string): number {
   const own = slices.get(peer) ?? []
   const bare = slices.get('bare')
-  return median(row.unit || !bare ? own : own.map((figure, slice) => figure / (bare[slice] ?? NaN)))
+  const figure = median(row.unit || !bare ? own : own.map((figure, slice) => figure / (bare[slice] ?? NaN)))
+  return Number(figure.toFixed(digitsOf(row)))
+}
+
+/** Digits after the point. */
+function digitsOf({ unit }: Row): number {
+  if (unit === undefined) return 2
+  return unit === 'MB' ? 0 : 1
 }
 
 /** Whether Tollgate's figure is within its limit, or was not measured. */
@@ -45,7 +53,7 @@ export function cellsOf(figures: Figures, peers: Iterable<string> = figures.slic
     const figure = figureOf(figures, peer)
     const missed = peer === 'tollgate' && !isHeld(figures) ? ' (missed)' : ''
     if (Number.isNaN(figure)) return ''
-    if (row.unit) return `${figure.toFixed(row.unit === 'MB' ? 0 : 1)} ${row.unit}${missed}`
+    if (row.unit) return `${figure.toFixed(digitsOf(row))} ${row.unit}${missed}`
     return peer === 'bare' || !slices.has('bare')
       ? `${median(slices.get(peer) ?? []).toFixed(0)} µs`
       : `${figure.toFixed(2)}${missed}`

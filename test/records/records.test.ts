@@ -218,41 +218,44 @@ onEachEngine('a failed transaction changes nothing, and the next one does', asyn
   t.match(await records.history.entries(key.id, { count: 5 }), [{ notes: { model: 'never/seen' } }])
 })
 
-onEachEngine('statements that nobody awaits run in order, and are undone with their transaction', async (t, open) => {
-  const { database } = await open()
-  const insert = 'INSERT INTO meta (name, value) VALUES (?, ?)'
-  const values = async (): Promise<unknown[]> =>
-    (await database.all("SELECT value FROM meta WHERE name LIKE 'put%' ORDER BY name")).map(({ value }) => value)
-  await database.transaction(async sql => {
-    sql.put(insert, ['put 1', 'a'])
-    sql.putRows({
-      before: 'INSERT INTO meta (name, value)',
-      rows: [['put 1', 'b'], ['put 2', 'c']], // prettier-ignore
-      after: 'ON CONFLICT (name) DO UPDATE SET value = excluded.value',
+onEachEngine(
+  'statements that the caller does not await run in order, and are undone with their transaction',
+  async (t, open) => {
+    const { database } = await open()
+    const insert = 'INSERT INTO meta (name, value) VALUES (?, ?)'
+    const values = async (): Promise<unknown[]> =>
+      (await database.all("SELECT value FROM meta WHERE name LIKE 'put%' ORDER BY name")).map(({ value }) => value)
+    await database.transaction(async sql => {
+      sql.put(insert, ['put 1', 'a'])
+      sql.putRows({
+        before: 'INSERT INTO meta (name, value)',
+        rows: [['put 1', 'b'], ['put 2', 'c']], // prettier-ignore
+        after: 'ON CONFLICT (name) DO UPDATE SET value = excluded.value',
+      })
+      const [first, second] = await Promise.all([
+        sql.all('SELECT value FROM meta WHERE name = ?', ['put 1']),
+        sql.all('SELECT value FROM meta WHERE name = ?', ['put 2']),
+      ])
+      t.strictSame([first?.[0]?.['value'], second?.[0]?.['value']], ['b', 'c'], 'later statements see them')
+      sql.put('DELETE FROM meta WHERE name = ?', ['put 2'])
     })
-    const [first, second] = await Promise.all([
-      sql.all('SELECT value FROM meta WHERE name = ?', ['put 1']),
-      sql.all('SELECT value FROM meta WHERE name = ?', ['put 2']),
-    ])
-    t.strictSame([first?.[0]?.['value'], second?.[0]?.['value']], ['b', 'c'], 'later statements see them')
-    sql.put('DELETE FROM meta WHERE name = ?', ['put 2'])
-  })
-  t.strictSame(await values(), ['b'])
-  const broken = database.transaction(async sql => {
-    sql.put('DELETE FROM meta WHERE name = ?', ['put 1'])
-    sql.put(insert, ['put 3', null])
-    sql.put(insert, ['put 4', 'd'])
-  })
-  await t.rejects(broken)
-  t.strictSame(await values(), ['b'], 'a transaction with a statement that fails changes nothing')
-  const goesOn = database.transaction(async sql => {
-    sql.put('DELETE FROM meta WHERE name = ?', ['put 1'])
-    await sql.all(insert, ['put 3', null]).catch(() => {})
-    await sql.all(insert, ['put 4', 'd'])
-  })
-  await t.rejects(goesOn)
-  t.strictSame(await values(), ['b'], 'after a statement that fails, no other runs')
-})
+    t.strictSame(await values(), ['b'])
+    const broken = database.transaction(async sql => {
+      sql.put('DELETE FROM meta WHERE name = ?', ['put 1'])
+      sql.put(insert, ['put 3', null])
+      sql.put(insert, ['put 4', 'd'])
+    })
+    await t.rejects(broken)
+    t.strictSame(await values(), ['b'], 'a transaction with a statement that fails changes nothing')
+    const goesOn = database.transaction(async sql => {
+      sql.put('DELETE FROM meta WHERE name = ?', ['put 1'])
+      await sql.all(insert, ['put 3', null]).catch(() => {})
+      await sql.all(insert, ['put 4', 'd'])
+    })
+    await t.rejects(goesOn)
+    t.strictSame(await values(), ['b'], 'after a statement that fails, no other runs')
+  },
+)
 
 onEachEngine('a transaction that throws leaves no statement behind, whether it was given or sent', async (t, open) => {
   const { database } = await open()

@@ -5,7 +5,7 @@ import { JsonScanner } from './scanner.ts'
 import type { Tape } from './tape.ts'
 import { beginsWith, says, stringAt } from './text.ts'
 
-/** The values that begin with a letter, by its code. What is no JSON was refused before. */
+/** `true`, `false` and `null`, by the code of their first letter. The scanner has checked the other letters. */
 const LITERALS: ReadonlyMap<number, boolean | null> = new Map([
   [0x74, true],
   [0x66, false],
