@@ -7,7 +7,15 @@ import { bytesOfId, timeOfId } from '../lib/ids.ts'
 import { valueOf } from '../lib/value-of.ts'
 import { lru } from '../lib/lru.ts'
 import { Books, type Booking } from './bookings.ts'
-import { type Database, type Row, selectIn, type Sql, type SqlValue, type Transaction } from './database.ts'
+import {
+  type Database,
+  RecordsError,
+  type Row,
+  selectIn,
+  type Sql,
+  type SqlValue,
+  type Transaction,
+} from './database.ts'
 import { counting, type EndedEntry, type HistoryEntry, latestEndMs } from './entry.ts'
 import { epochToRecord } from './migrations.ts'
 import { insertAccounts } from './key-records.ts'
@@ -16,7 +24,7 @@ import type { Names, NewNames } from './names.ts'
 import { ENTRY_COLUMNS, entryOf, namesIn, rowOf } from './exchange-rows.ts'
 import { DaySums } from './day-sums.ts'
 import { writeTotals } from './totals.ts'
-import { FailuresUnwritten, type RequestBatch, RequestSums, writeFailures } from './request-sums.ts'
+import { type RequestBatch, RequestSums, writeFailures } from './request-sums.ts'
 import { addNotices } from './notices.ts'
 import type { Watcher } from './watcher.ts'
 
@@ -35,12 +43,43 @@ const REPLACE_ROWS = `ON CONFLICT (id) DO UPDATE SET ${ENTRY_COLUMNS.filter(name
   .map(name => `${name} = excluded.${name}`)
   .join(', ')}`
 
+/** What is recorded beside the charges, which must not wait for it. */
+type Extra = 'failures' | 'notices'
+
+/** An extra could not be written. Charges are recorded without it. */
+class ExtraUnwritten extends RecordsError {
+  readonly extra: Extra
+
+  constructor(extra: Extra, cause: unknown) {
+    super(`the ${extra} cannot be recorded`, { cause })
+    this.extra = extra
+  }
+}
+
+/** Writes an extra, when everything before it has been written. @throws ExtraUnwritten if that fails */
+async function writeExtra(sql: Transaction, extra: Extra, write: () => Promise<void> | void): Promise<void> {
+  await written(sql)
+  try {
+    await write()
+    await written(sql)
+  } catch (cause) {
+    throw new ExtraUnwritten(extra, cause)
+  }
+}
+
+/** Resolves when all statements so far have run. @throws RecordsError if one failed */
+async function written(sql: Sql): Promise<void> {
+  await sql.all('SELECT 1 AS one')
+}
+
 /** What one transaction records. */
 interface Batch {
   readonly entries: readonly EndedEntry[]
   readonly positions: ReadonlyMap<number, Position>
   readonly requests: RequestBatch
   readonly epoch: number | undefined
+  /** What is left out. */
+  readonly without: readonly Extra[]
 }
 
 /** What a transaction has found and made: new names, new partitions, and the numbers of accounts. */
@@ -137,29 +176,18 @@ export class Recorder {
     positions: ReadonlyMap<number, Position>,
     epoch?: number,
   ): Promise<void> {
-    await this.requests.record(requests =>
-      this.#record(entries, positions, requests, epoch).catch((cause: unknown) => {
-        if (!(cause instanceof FailuresUnwritten)) throw cause
-        // Charges must not wait for the causes of failures.
-        return this.#record(entries, positions, { ...requests, failures: [], alike: new Map() }, epoch)
-      }),
-    )
+    await this.requests.record(requests => this.#record({ entries, positions, requests, epoch, without: [] }))
   }
 
-  async #record(
-    entries: readonly EndedEntry[],
-    positions: ReadonlyMap<number, Position>,
-    requests: RequestBatch,
-    epoch: number | undefined,
-  ): Promise<void> {
-    const batch = { entries, positions, requests, epoch }
+  async #record(batch: Batch): Promise<void> {
     let written: Written
     try {
       written = await this.#database.transaction(sql => this.#write(sql, batch))
     } catch (cause) {
       // Another process may have dropped a partition.
       this.#months.forget()
-      throw cause
+      if (!(cause instanceof ExtraUnwritten)) throw cause
+      return this.#record({ ...batch, without: [...batch.without, cause.extra] })
     }
     written.names.kept()
     this.#months.created(written.months)
@@ -171,7 +199,7 @@ export class Recorder {
    * @returns what may be remembered when the transaction is committed
    */
   async #write(sql: Transaction, batch: Batch): Promise<Written> {
-    const { entries, positions, requests, epoch } = batch
+    const { entries, positions, requests, epoch, without } = batch
     const [epochNow, read] = await Promise.allSettled([epochToRecord(sql), this.#read(sql, batch)])
     // A newer version may have changed what is read.
     const current = valueOf(epochNow)
@@ -195,13 +223,15 @@ export class Recorder {
     })
     writeTotals(sql, { entries, last, before, sums: [...requests.sums.values()], books }, number)
     days.write(sql)
-    await writeFailures(sql, requests, number)
-    if (this.watcher && last.size > 0) {
-      const fresh = [...last.values()].filter(({ id }) => !before.has(id))
-      // The watcher reports its failures itself.
-      addNotices(sql, await this.watcher({ entries: fresh, spending: books.spending }).catch(() => []))
-    }
     putPositions(sql, positions)
+    const fresh = [...last.values()].filter(({ id }) => !before.has(id))
+    // The watcher reports its failures itself.
+    const notices =
+      last.size > 0 ? await this.watcher?.({ entries: fresh, spending: books.spending }).catch(() => []) : []
+    if (requests.failures.length + requests.alike.size > 0 && !without.includes('failures'))
+      await writeExtra(sql, 'failures', () => writeFailures(sql, requests, number))
+    if (notices && notices.length > 0 && !without.includes('notices'))
+      await writeExtra(sql, 'notices', () => addNotices(sql, notices))
     return { names, months, numbers }
   }
 

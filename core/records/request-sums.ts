@@ -166,17 +166,8 @@ function emptyBatch(): RequestBatch {
   return { sums: new Map(), failures: [], alike: new Map() }
 }
 
-/** The causes of failures could not be written. */
-export class FailuresUnwritten extends Error {}
-
-/** Writes why requests failed. @throws FailuresUnwritten @param number returns the number of a key's account */
-export async function writeFailures(sql: Sql, batch: RequestBatch, number: (account: string) => number): Promise<void> {
-  await insertFailures(sql, batch, number).catch((cause: unknown) => {
-    throw new FailuresUnwritten('the causes of failures cannot be written', { cause })
-  })
-}
-
-async function insertFailures(
+/** Writes why requests failed. @param number returns the number of a key's account */
+export async function writeFailures(
   sql: Sql,
   { failures, alike }: RequestBatch,
   number: (account: string) => number,

@@ -3,6 +3,7 @@ import { createServer, type ServerResponse } from 'node:http'
 import t, { type Test } from 'tap'
 import { timedId } from '../../core/lib/ids.ts'
 import { NANO } from '../../core/money/credits.ts'
+import type { Notice } from '../../core/records/notices.ts'
 import { type Options, startGateway, type TestGateway, until, upstreamEnv } from '../gateway.ts'
 import { type Edit, edited } from '../gateway-file.ts'
 import { Place } from '../process.ts'
@@ -145,12 +146,16 @@ t.test('what ends while the gateway stops is told by the next one', async t => {
 t.test('exchanges are recorded although a stage that watches them fails', async t => {
   const receiver = await Receiver.start(t)
   const g = await start(t, receiver, { lowCredits: 1 })
-  g.gateway.records.recorder.watcher = () => Promise.reject(new Error('broken'))
-  const key = await g.key('famC', 1n)
-  await g.call('/v1/chat/completions', { key, body: CHAT })
-  t.equal((await g.settled(key)).length, 1)
-  await g.gateway.ledger.background.archiveAll()
-  t.equal((await g.gateway.records.history.entries(await g.id(key), { count: 5 })).length, 1)
+  const { records, ledger } = g.gateway
+  const unwritable = [{ id: null, type: 'key.low', at: 0, body: '{}' }] as unknown as Notice[]
+  for (const watcher of [() => Promise.reject(new Error('broken')), () => Promise.resolve(unwritable)]) {
+    records.recorder.watcher = watcher
+    const key = await g.key('famC', 1n)
+    await g.call('/v1/chat/completions', { key, body: CHAT })
+    t.equal((await g.settled(key)).length, 1)
+    await ledger.background.archiveAll()
+    t.equal((await records.history.entries(await g.id(key), { count: 5 })).length, 1)
+  }
 })
 
 t.test('a refund by command loses no notice of what ended just before', async t => {
