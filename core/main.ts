@@ -2,10 +2,10 @@
 import { totalmem } from 'node:os'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { runCommandLine } from './commands/command-line.ts'
+import { collectBuffersEarly, releaseMemory } from './lib/heap.ts'
 import { printable } from './lib/printable.ts'
 import { timedId } from './lib/ids.ts'
 import { createLog, Scrubber } from './lib/log.ts'
-import { releaseMemory } from './lib/release-memory.ts'
 import { PerMinute } from './lib/per-minute.ts'
 import type { Environment } from './lib/environment.ts'
 import { alarmOnBrokenRules, factsText } from './money/assertions.ts'
@@ -83,6 +83,7 @@ alarmOnBrokenRules((rule, facts) => {
   else environment.complain(`${BROKEN}: ${rule} (${factsText(facts)})`)
 })
 
+if (process.versions.v8.startsWith('13.')) collectBuffersEarly()
 await runCommandLine(process.argv.slice(2), environment, quiet)
 // The gateway runs.
 if (process.argv[2] === 'start') releaseMemory()

@@ -190,7 +190,11 @@ export class Running {
 
   /** Requests a chat completion. */
   chat(key: string, body: object): Promise<Response> {
-    return fetch(`${this.url}/v1/chat/completions`, {
+    return this.post('/v1/chat/completions', key, body)
+  }
+
+  post(path: string, key: string, body: object): Promise<Response> {
+    return fetch(`${this.url}${path}`, {
       method: 'POST',
       headers: { authorization: `Bearer ${key}` },
       body: JSON.stringify(body),

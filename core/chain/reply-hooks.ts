@@ -23,6 +23,9 @@ export function known(x: HttpExchange): Known {
   return x
 }
 
+/** The hooks that run when the reply of a stream has begun. */
+const LATE_HOOKS = ['event', 'progress', 'rewrite', 'settle'] as const
+
 /** The stages that have a hook for replies, the last one first. A reply of an upstream has passed all stages. */
 export class HookLists {
   readonly attempt: readonly PlacedStage[]
@@ -33,6 +36,8 @@ export class HookLists {
   readonly decide: readonly PlacedStage[]
   /** Whether an event hook wants all events, and not only those with signals. */
   readonly wantsAll: boolean
+  /** Whether a stage of an author may read the request's body while the reply passes, or after it. */
+  readonly readBody: boolean
 
   constructor(stages: readonly PlacedStage[]) {
     const having = (hook: keyof BuiltInStage<Fact, Fact>): PlacedStage[] =>
@@ -44,6 +49,9 @@ export class HookLists {
     this.progress = having('progress')
     this.decide = having('decide')
     this.wantsAll = this.event.some(({ stage }) => stage.events !== 'signals')
+    this.readBody = stages.some(
+      ({ plugin, stage }) => !plugin.builtIn && plugin.needs.includes('body') && LATE_HOOKS.some(hook => hook in stage),
+    )
   }
 }
 
@@ -142,6 +150,11 @@ export class ReplyHooks {
 
   get wantsAll(): boolean {
     return this.#hooks.wantsAll
+  }
+
+  /** Whether the request's body is read after the reply has begun. */
+  get readBody(): boolean {
+    return this.#hooks.readBody
   }
 
   event(event: ReplyEvent): void {

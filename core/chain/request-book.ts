@@ -74,7 +74,7 @@ export class RequestBook {
     const error = outcome.kind === 'failed' ? outcome.error : undefined
     const clean = once((text: string): string => this.#cleaned(text, x))
     const said = x.providersWords
-    const isLarge = (x.body?.bytes().length ?? 0) > SEARCHED_BYTES_MAX
+    const isLarge = x.body?.isReleased || (x.body?.bytes().length ?? 0) > SEARCHED_BYTES_MAX
     const parts = said ? [...said.codes.map(code => (isLarge ? code : clean(code))), clean(said.message)] : []
     const words = parts
       .filter(part => part !== '')
@@ -104,9 +104,9 @@ export class RequestBook {
   #cleaned(text: string, x: HttpExchange): string {
     const { scrubber } = this.#environment
     const scrubbed = scrubber.scrub(text.replaceAll(/\s+/g, ' ').slice(0, READ_MAX))
-    const body = x.body?.bytes() ?? NO_BODY
+    const body = x.body?.isReleased ? undefined : (x.body?.bytes() ?? NO_BODY)
     // A large request would take long to search.
-    const own = body.length > SEARCHED_BYTES_MAX ? '' : withoutEchoes(scrubbed, textsOf(body, x.headers))
+    const own = !body || body.length > SEARCHED_BYTES_MAX ? '' : withoutEchoes(scrubbed, textsOf(body, x.headers))
     // Escapes that were decoded may have hidden a secret.
     return inOneLine(scrubber.scrub(own)).slice(0, WORDS_MAX)
   }

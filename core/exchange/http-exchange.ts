@@ -90,6 +90,8 @@ export class HttpExchange implements BuiltInExchange, Indexed, ReplyExchange, Re
   readonly #server: ServerResources
   readonly resources: ExchangeResources
   readonly #whenOver = new Set<(why: EndCause) => void>()
+  /** Bytes of memory that the body takes. */
+  #bodyMemoryBytes = 0
 
   constructor(req: IncomingMessage, res: ServerResponse, setup: RequestSetup, server: ServerResources) {
     const { path, rawQuery } = targetOf(req.url)
@@ -217,6 +219,16 @@ export class HttpExchange implements BuiltInExchange, Indexed, ReplyExchange, Re
 
   reserve(bytes: number): void {
     this.resources.reserve(bytes)
+    if (this.phase === 'reading-body') this.#bodyMemoryBytes += bytes
+  }
+
+  /** Releases the conversation, which has been sent, and gives its memory back. A small one is not worth the work. */
+  releaseBody(): void {
+    if (this.#bodyMemoryBytes === 0) return
+    this.body.release(this.format.conversationMember)
+    this.route.release()
+    this.release(this.#bodyMemoryBytes)
+    this.#bodyMemoryBytes = 0
   }
 
   release(bytes: number): void {

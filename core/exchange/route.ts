@@ -1,13 +1,6 @@
 /** Where a request may go, and where it goes now. */
 import type { UpstreamAccount, RetryPolicy, Upstream } from '../config/config.ts'
-import {
-  type Cleaned,
-  DroppedFields,
-  type Failure,
-  type Format,
-  type Translation,
-  withoutOwn,
-} from '../formats/index.ts'
+import { DroppedFields, type Failure, type Format, type Translation, withoutOwn } from '../formats/index.ts'
 import type { Body } from '../formats/body.ts'
 
 /** An account that may serve a request, and the format that the gateway speaks to it. */
@@ -66,8 +59,8 @@ export class Route {
   readonly #leftOut = new Set<string>()
   /** Set if the gateway or the provider is asked for a compaction. */
   readonly compacting: Compacting | undefined
-  /** The request without values of the gateway's own, if it had any when it was sent. */
-  #cleaned: Cleaned | undefined
+  /** What went with values of the gateway's own, if the request had any when it was sent. */
+  #dropped: DroppedFields | undefined
 
   constructor({ candidates, retry, translate, translation, compacting }: RouteParts) {
     this.candidates = candidates
@@ -98,14 +91,15 @@ export class Route {
   }
 
   /**
-   * Returns the bytes for the current candidate.
+   * Returns the bytes for the current candidate, in parts.
    * @param maxOutput the output limit of the request
    */
-  async bytesOf(body: Body, client: Format, maxOutput: () => number | undefined): Promise<Buffer> {
-    this.#cleaned = undefined
-    if (this.translation) return this.translation.limited(maxOutput())
-    this.#cleaned = await withoutOwn(body, client.name)
-    return this.#cleaned?.bytes ?? body.bytes()
+  async partsFor(body: Body, client: Format, maxOutput: () => number | undefined): Promise<readonly Buffer[]> {
+    this.#dropped = undefined
+    if (this.translation) return [await this.translation.limited(maxOutput())]
+    const cleaned = await withoutOwn(body, client.name)
+    this.#dropped = cleaned?.dropped
+    return cleaned?.parts ?? body.parts()
   }
 
   /**
@@ -121,9 +115,14 @@ export class Route {
     return true
   }
 
+  /** Releases the request. Only its reply is translated after this. */
+  release(): void {
+    this.translation?.release()
+  }
+
   /** What of the request does not reach the current candidate. */
   get dropped(): DroppedFields | undefined {
-    const dropped = this.translation?.dropped ?? this.#cleaned?.dropped
+    const dropped = this.translation?.dropped ?? this.#dropped
     return this.#leftOut.size === 0 ? dropped : new DroppedFields([...this.#leftOut, ...(dropped?.names ?? [])])
   }
 

@@ -4,9 +4,10 @@
  * differ from the first.
  */
 import { type Contents, ContentsReader } from './contents.ts'
+import { type Conversation, conversationOf } from './conversation.ts'
 import { measuring } from '../lib/json/escapes.ts'
 import type { JsonScanner } from '../lib/json/scanner.ts'
-import type { Tape } from '../lib/json/tape.ts'
+import { Tape } from '../lib/json/tape.ts'
 import { listOf } from '../lib/json/rebuild.ts'
 import { JsonView } from '../lib/json/view.ts'
 import { Slices, turn } from '../lib/turns.ts'
@@ -37,33 +38,48 @@ export const CONVERSATION: ReadonlySet<string> = new Set(['messages', 'input', '
 
 /** A request body that has arrived and is valid. */
 export class Body {
-  /** The bytes as they arrived. */
-  readonly received: Buffer
+  /** The bytes as they arrived, until the conversation is released. */
+  #received: Buffer | undefined
   /** The number of values in it. */
   readonly values: number
   /** Bytes by which members that were set as bytes have grown. */
   addedBytes = 0
-  readonly #innerTexts: readonly number[]
+  #innerTexts: readonly number[]
   /** Whether a string begins as values of the gateway's own do. */
   readonly #found: boolean
-  readonly #tape: Tape
+  #tape: Tape
   /** The top-level names, each with its entry on the tape. */
   readonly #members: ReadonlyMap<string, number>
   readonly #edits = new Map<string, Edit>()
   readonly #removed = new Set<string>()
   /** Members that have been parsed. */
   readonly #parsed = new Map<string, unknown>()
-  readonly #contentsReader = new ContentsReader(this)
+  #contentsReader = new ContentsReader(this)
   #contents: Contents | undefined
+  /** The conversation as digests, by the member that has it. */
+  #conversation: { readonly member: string; readonly digests: Conversation | undefined } | undefined
+  /** The members beside the conversation, as they arrived, once it is released. */
+  #kept: ReadonlyMap<string, Buffer> | undefined
 
   /** @param scanner a scanner that has read all bytes */
   constructor(received: Buffer, scanner: Scanned) {
-    this.received = received
+    this.#received = received
     this.values = scanner.values
     this.#innerTexts = scanner.inner
     this.#found = scanner.found
     this.#tape = scanner.tape
     this.#members = scanner.names
+  }
+
+  /** The bytes as they arrived. @throws TypeError once the conversation is released */
+  get received(): Buffer {
+    if (!this.#received) throw new TypeError('the conversation of this request has been released')
+    return this.#received
+  }
+
+  /** Whether the conversation is no longer there. */
+  get isReleased(): boolean {
+    return this.#kept !== undefined
   }
 
   /** What the body contains beside text. @throws GatewayError invalid_body if that is malformed */
@@ -128,7 +144,7 @@ export class Body {
     const entry = this.#members.get(name)
     if (entry === undefined || (this.#removed.size > 0 && this.#removed.has(name))) return undefined
     let parsed = this.#parsed.get(name)
-    if (parsed === undefined) this.#parsed.set(name, (parsed = this.#viewOf(entry).json))
+    if (parsed === undefined) this.#parsed.set(name, (parsed = this.receivedView(name)?.json))
     return parsed
   }
 
@@ -139,8 +155,10 @@ export class Body {
     return edit ? JsonView.of(edit.bytes) : this.receivedView(name)
   }
 
-  /** A top-level member as it arrived, not parsed. */
+  /** A top-level member as it arrived, not parsed. @throws TypeError for a conversation that is released */
   receivedView(name: string): JsonView | undefined {
+    const kept = this.#kept?.get(name)
+    if (kept) return JsonView.of(kept)
     const entry = this.#members.get(name)
     return entry === undefined ? undefined : this.#viewOf(entry)
   }
@@ -223,10 +241,46 @@ export class Body {
     this.#contents = undefined
   }
 
+  /** The conversation as digests, as it arrived. @param member the member in which its format has it */
+  conversation(member: string): Conversation | undefined {
+    if (this.#conversation?.member !== member) this.#conversation = { member, digests: conversationOf(this, member) }
+    return this.#conversation.digests
+  }
+
+  /**
+   * Releases the conversation, which needs most of the memory. Its digests and the other members stay.
+   * @param member the member in which its format has it
+   */
+  release(member: string): void {
+    if (this.#kept) return
+    this.conversation(member)
+    const kept = new Map<string, Buffer>()
+    for (const name of this.names) {
+      const view = CONVERSATION.has(name) ? undefined : this.receivedView(name)
+      if (view) kept.set(name, Buffer.from(view.bytes))
+    }
+    for (const name of CONVERSATION) {
+      this.#edits.delete(name)
+      this.#parsed.delete(name)
+    }
+    this.#kept = kept
+    this.#received = undefined
+    this.#tape = new Tape()
+    this.#innerTexts = []
+    this.#contents = undefined
+    this.#contentsReader = new ContentsReader(this)
+  }
+
   /** The bytes to send. */
   bytes(): Buffer {
+    const parts = this.parts()
+    return parts.length === 1 ? (parts[0] as Buffer) : Buffer.concat(parts)
+  }
+
+  /** The bytes to send, in parts: most of them are those that arrived. */
+  parts(): readonly Buffer[] {
     if (this.#removed.size > 0) return this.#joined()
-    if (this.#edits.size === 0) return this.received
+    if (this.#edits.size === 0) return [this.received]
     const edits = [...this.#edits]
     const added = edits
       .filter(([name]) => !this.#members.has(name))
@@ -251,11 +305,11 @@ export class Body {
       at = end
     }
     parts.push(this.received.subarray(at))
-    return Buffer.concat(parts)
+    return parts
   }
 
   /** The members that are left, in order, each with its own bytes or its new value. */
-  #joined(): Buffer {
+  #joined(): readonly Buffer[] {
     const parts: Buffer[] = []
     const add = (...pieces: Buffer[]): void => void parts.push(Buffer.from(parts.length === 0 ? '{' : ','), ...pieces)
     for (const [name, entry] of this.#members) {
@@ -265,6 +319,6 @@ export class Body {
     }
     for (const [name, { bytes }] of this.#edits)
       if (!this.#members.has(name)) add(Buffer.from(`${JSON.stringify(name)}:`), bytes)
-    return Buffer.concat([...parts, Buffer.from(parts.length === 0 ? '{}' : '}')])
+    return [...parts, Buffer.from(parts.length === 0 ? '{}' : '}')]
   }
 }

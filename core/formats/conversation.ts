@@ -1,5 +1,5 @@
 /** The conversation of a request, for comparing it with earlier ones. */
-import { createHash } from 'node:crypto'
+import { createHash, hash } from 'node:crypto'
 import type { IncomingHttpHeaders } from 'node:http'
 import type { Body } from './body.ts'
 import { object, text } from './json.ts'
@@ -19,26 +19,42 @@ const MANNER = new Set([
 /** Members by which a provider may leave out a part of the conversation. */
 const SHORTENING = ['context_management', 'truncation', 'transforms', 'compression']
 
-/** The messages or items of a request, one by one, and everything else in it that becomes input. */
+/** A conversation as digests. */
 export interface Conversation {
-  readonly said: readonly Buffer[]
-  readonly frame: readonly string[]
-  /** The provider may leave out a part of it. */
-  readonly shortened: boolean
+  /** The messages or items, one by one. */
+  readonly said: readonly { readonly digest: string; readonly bytes: number }[]
+  /** Everything else that becomes input. */
+  readonly frame: string
 }
 
-/** Most messages that are compared one by one. A longer conversation counts as shortened. */
+/** Size of a request from which its conversation is compared, in bytes. */
+const BODY_BYTES_MIN = 8192
+/** Most messages that are compared one by one. */
 const SAID_MAX = 5000
+/** Characters of a digest. */
+export const DIGEST_LENGTH = 32
 
-/** The conversation as it arrived. @param member the member in which its format has it */
-export function conversationOf(body: Body, member: string): Conversation {
+/**
+ * The conversation as it arrived; undefined if it is too small or too long, or if the provider may leave out a part of
+ * it.
+ * @param member the member in which its format has it
+ */
+export function conversationOf(body: Body, member: string): Conversation | undefined {
+  if (body.received.length < BODY_BYTES_MIN) return undefined
   const value = body.receivedView(member)
   const said = value?.isList ? [...value.elements()] : [value].filter(only => only !== undefined)
+  if (said.length > SAID_MAX || SHORTENING.some(name => body.receivedView(name) !== undefined)) return undefined
   const frame = [...body.names]
     .filter(name => name !== member && !MANNER.has(name))
     .flatMap(name => [name, body.receivedView(name)?.bytes.toString('latin1') ?? ''])
-  const shortened = said.length > SAID_MAX || SHORTENING.some(name => body.receivedView(name) !== undefined)
-  return { said: shortened ? [] : said.map(({ bytes }) => bytes), frame, shortened }
+  return {
+    said: said.map(({ bytes }) => ({ digest: digestOf(bytes), bytes: bytes.length })),
+    frame: digestOf(JSON.stringify(frame)),
+  }
+}
+
+function digestOf(text: string | Buffer): string {
+  return hash('sha256', text).slice(0, DIGEST_LENGTH)
 }
 
 /** Headers by which clients name their session. */

@@ -13,8 +13,8 @@ import { DroppedFields } from './translate/dropped-fields.ts'
 import { mayBeOwnItem, OWN_BEGINNINGS, ownCallId, SEALED, summaryIn, summaryText } from './translate/passthrough.ts'
 
 /** A request without values of the gateway's own. */
-export interface Cleaned {
-  readonly bytes: Buffer
+interface Cleaned {
+  readonly parts: readonly Buffer[]
   readonly dropped: DroppedFields
 }
 
@@ -43,7 +43,7 @@ export async function withoutOwn(body: Body, format: FormatName): Promise<Cleane
   const copy = body.fork()
   copy.setBytes(member, result as Buffer)
   if (format === 'messages' && lost !== -1 && lost >= runningFrom(conversation)) relaxThinking(copy, dropped)
-  return { bytes: copy.bytes(), dropped }
+  return { parts: copy.parts(), dropped }
 }
 
 /** What cleans one element of a conversation. */

@@ -302,13 +302,21 @@ export class Ledger {
    * @throws GatewayError unavailable; RangeError if the entry charged nothing, or if its exchange still runs
    */
   async credit(account: string, entry: HistoryEntry, reason: string): Promise<bigint> {
-    if (entry.kind !== 'reaped' || entry.charge <= 0n) return this.accounts.credit(account, entry, reason)
+    const wasReaped = entry.kind === 'reaped' && entry.charge > 0n
+    const found = wasReaped ? await this.#endForGood(account, entry) : entry
+    const given = await this.accounts.credit(account, found, reason)
+    this.#announce(account)
+    return given
+  }
+
+  /** Ends an exchange whose hold expired, with what it was charged then. @returns its entry */
+  async #endForGood(account: string, entry: HistoryEntry): Promise<HistoryEntry> {
     const { id, bucket, charge } = entry
     if ((await orUnavailable(this.scripts.redis.exists(this.scripts.keys.hold(account, id)))) > 0)
       throw new RangeError(`the request ${id} still runs; refund it when it has ended`)
     const notes = { endpoint: '', model: '', stream: false, ...entry.notes }
     await this.#deliveries.send(settlementOf({ account, id, bucket }, { charge, kind: 'settle', notes }, entry.at))
-    return this.accounts.credit(account, (await this.reads.entry(id, account)) ?? entry, reason)
+    return (await this.reads.entry(id, account)) ?? entry
   }
 
   /** Notes that the stream of these holds has begun: the store learns soon what its customer has received. */
@@ -318,7 +326,12 @@ export class Ledger {
 
   async #send(settlement: Settlement): Promise<void> {
     await this.#settler.send(settlement)
-    this.background.archiver.announce(this.scripts.keys.of(settlement.account).shard)
+    this.#announce(settlement.account)
+  }
+
+  /** Announces that something of an account is to be recorded. */
+  #announce(account: string): void {
+    this.background.archiver.announce(this.scripts.keys.of(account).shard)
   }
 
   #dropRecorded(): void {

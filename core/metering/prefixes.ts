@@ -4,10 +4,9 @@
  * beginning is estimated in full. One request begins like another if all content of the other stands in it, in the same
  * order with nothing before it.
  */
-import { hash } from 'node:crypto'
 import { LRUCache } from 'lru-cache'
 import type { Body } from '../formats/body.ts'
-import { type Format, conversationOf } from '../formats/index.ts'
+import { DIGEST_LENGTH, type Format } from '../formats/index.ts'
 
 /** What is known about the input of a request that begins like an earlier one. */
 export interface KnownPrefix {
@@ -42,20 +41,16 @@ interface KnownRequest {
   readonly at: number
 }
 
-/** Minimum body size to remember, in bytes. */
-const BODY_BYTES_MIN = 8192
 /** Maximum remembered requests per key, account and model. */
 const REQUESTS_MAX = 8
 /** Bytes of memory for all of them. */
 const MEMORY_BYTES = 32 * 1024 * 1024
-/** Characters of a digest. */
-const DIGEST = 32
 
 /** The remembered beginnings of conversations. */
 export class Prefixes {
   readonly #known = new LRUCache<string, readonly KnownRequest[]>({
     maxSize: MEMORY_BYTES,
-    sizeCalculation: all => 1 + all.reduce((sum, { said }) => sum + (said.length + 1) * DIGEST, 0),
+    sizeCalculation: all => 1 + all.reduce((sum, { said }) => sum + (said.length + 1) * DIGEST_LENGTH, 0),
   })
 
   /** Remembers the input of a request as its upstream reported it. */
@@ -65,16 +60,11 @@ export class Prefixes {
     reported: Pick<KnownPrefix, 'inputTokens' | 'cachedTokens'>,
     now: number,
   ): void {
-    if (body.received.length < BODY_BYTES_MIN) return
-    const { said, frame, shortened } = conversationOf(body, of.format.conversationMember)
-    if (shortened) return
+    const conversation = body.conversation(of.format.conversationMember)
+    if (!conversation) return
     const name = conversationName(of)
-    const known: KnownRequest = {
-      ...reported,
-      said: said.map(prefixDigest),
-      frame: prefixDigest(JSON.stringify(frame)),
-      at: now,
-    }
+    const { said, frame } = conversation
+    const known: KnownRequest = { ...reported, said: said.map(({ digest }) => digest), frame, at: now }
     this.#known.set(name, [known, ...(this.#known.get(name) ?? [])].slice(0, REQUESTS_MAX))
   }
 
@@ -83,28 +73,19 @@ export class Prefixes {
    * @param lifetimeMs lifetime of a prompt cache
    */
   find(of: ConversationOwner, body: Body, now: number, lifetimeMs: number): KnownPrefix | undefined {
-    if (body.received.length < BODY_BYTES_MIN) return undefined
     const fresh = (this.#known.get(conversationName(of)) ?? []).filter(({ at }) => now - at <= lifetimeMs)
     if (fresh.length === 0) return undefined
-    const { said, frame, shortened } = conversationOf(body, of.format.conversationMember)
-    if (shortened) return undefined
-    const digests = said.map(prefixDigest)
-    const framed = prefixDigest(JSON.stringify(frame))
+    const conversation = body.conversation(of.format.conversationMember)
+    if (!conversation) return undefined
+    const { said, frame } = conversation
     const begins = fresh.filter(
-      known =>
-        known.frame === framed &&
-        known.said.length <= digests.length &&
-        known.said.every((digest, at) => digest === digests[at]),
+      known => known.frame === frame && known.said.every((digest, at) => digest === said[at]?.digest),
     )
     const [best] = begins.sort((a, b) => b.said.length - a.said.length)
     if (!best) return undefined
-    const restBytes = said.slice(best.said.length).reduce((sum, each) => sum + each.length, 0)
+    const restBytes = said.slice(best.said.length).reduce((sum, each) => sum + each.bytes, 0)
     return { inputTokens: best.inputTokens, cachedTokens: Math.min(best.cachedTokens, best.inputTokens), restBytes }
   }
-}
-
-function prefixDigest(text: string | Buffer): string {
-  return hash('sha256', text).slice(0, DIGEST)
 }
 
 function conversationName({ key, account, model, format }: ConversationOwner): string {

@@ -62,3 +62,27 @@ t.test('a lowered output limit leaves room for reasoning below it', t => {
   t.same(lowered(3000, 2000), { max_tokens: 3000, thinking: { type: 'enabled', budget_tokens: 2000 } })
   t.end()
 })
+
+t.test('a request whose conversation is released keeps its other members, as they arrived and as they are sent', t => {
+  const tools = [{ type: 'function', function: { name: 'f', parameters: {} } }]
+  const text = 'word '.repeat(4000)
+  const sent = { stream: true, messages: [{ role: 'user', content: text }], tools, n: 2, user: 'a', top_p: 0.5 }
+  const body = bodyOf(Buffer.from(JSON.stringify(sent)))
+  body.set('model', 'renamed')
+  body.set('top_p', 1)
+  body.remove('user')
+  const conversation = body.conversation('messages')
+  body.release('messages')
+  body.release('messages')
+  t.strictSame(['stream', 'tools', 'n', 'user', 'top_p', 'model'].map(name => body.get(name)), [true, tools, 2, undefined, 1, 'renamed']) // prettier-ignore
+  t.strictSame([...body.names], Object.keys(sent))
+  t.equal(body.has('messages'), true)
+  t.equal(body.has('user'), false)
+  t.equal(body.receivedView('top_p')?.json, 0.5)
+  t.equal(body.receivedView('model'), undefined)
+  t.equal(body.conversation('messages'), conversation)
+  t.equal(conversation?.said[0]?.bytes, JSON.stringify(sent.messages[0]).length)
+  for (const read of [() => body.get('messages'), () => body.view('messages'), () => body.bytes(), () => body.received])
+    t.throws(read, { message: 'the conversation of this request has been released' })
+  t.end()
+})

@@ -92,7 +92,7 @@ t.test(
     }
     const client: Client = { over: false, whenOver: () => () => {}, sent: () => {} }
     const send = (body: string): ReturnType<Sender['send']> =>
-      sender.send(to, { path: '/', headers: {}, body: Buffer.from(body) }, client, () => t.fail('it was sent again'))
+      sender.send(to, { path: '/', headers: {}, body: [Buffer.from(body)] }, client, () => t.fail('it was sent again'))
     const first = await send('a')
     if (typeof first === 'string') throw new Error(first)
     await new Promise(resolve => first.body.on('data', () => {}).on('end', () => resolve(undefined)))

@@ -27,6 +27,8 @@ function streamOf(events: number): string {
 }
 
 interface Counts {
+  bufferBytes: number
+  collections: number
   promises: number
   parsed: number
   messages: number
@@ -34,10 +36,14 @@ interface Counts {
   redisCommands: number
 }
 
-/** Returns what a request of a lone client costs in the mean, when the gateway has served as many before. */
-async function costOf(t: Test, stream: boolean): Promise<Counts> {
-  const upstream = await ScriptedUpstream.start(t)
-  upstream.script = (_received, res) => (stream ? sse(res, streamOf(200)) : json(res, JSON_REPLY))
+/** A gateway in a process that counts. */
+interface Counting {
+  readonly running: Running
+  readonly key: string
+  readonly counts: () => Promise<Counts>
+}
+
+async function startCounting(t: Test, upstream: ScriptedUpstream): Promise<Counting> {
   const redis = await RealRedis.start(t)
   // On a busy machine, too, several requests are recorded together.
   const place = new Place(t, file => file.set('ledger.archiveEvery', '1s'), {
@@ -47,7 +53,7 @@ async function costOf(t: Test, stream: boolean): Promise<Counts> {
   const file = join(place.folder, 'counts')
   const env = { ...process.env, ...place.env, PORT: '0', COUNTS: file, NODE_OPTIONS: '' }
   const running = new Running(
-    spawn(process.execPath, ['--import', COUNTING, BIN, 'start'], {
+    spawn(process.execPath, ['--expose-gc', '--import', COUNTING, BIN, 'start'], {
       cwd: place.folder,
       env,
       stdio: ['ignore', 'pipe', 'pipe'],
@@ -66,6 +72,14 @@ async function costOf(t: Test, stream: boolean): Promise<Counts> {
     await until(() => existsSync(file))
     return { ...JSON.parse(readFileSync(file, 'utf8')), redisCommands: await redisCommands() } as Counts
   }
+  return { running, key, counts }
+}
+
+/** Returns what a request of a lone client costs in the mean, when the gateway has served as many before. */
+async function costOf(t: Test, stream: boolean): Promise<Omit<Counts, 'bufferBytes' | 'collections'>> {
+  const upstream = await ScriptedUpstream.start(t)
+  upstream.script = (_received, res) => (stream ? sse(res, streamOf(200)) : json(res, JSON_REPLY))
+  const { running, key, counts } = await startCounting(t, upstream)
   const body = { model: 'acme/famB-4.5', messages: [{ role: 'user', content: 'Hi' }], stream, stream_options: stream ? { include_usage: true } : undefined } // prettier-ignore
   const ask = async (): Promise<void> => {
     for (let request = 0; request < REQUESTS; request++) await (await running.chat(key, body)).text()
@@ -82,14 +96,70 @@ async function costOf(t: Test, stream: boolean): Promise<Counts> {
  * What a lone request may cost. Calls of scripts, and the commands in them, are commands. What happens once a second is a
  * fraction of a request.
  */
-const MOST: Counts = { promises: 160, parsed: 5, messages: 1, redisCalls: 3, redisCommands: 14 }
+const MOST: Omit<Counts, 'bufferBytes' | 'collections'> = {
+  promises: 160,
+  parsed: 5,
+  messages: 1,
+  redisCalls: 3,
+  redisCommands: 14,
+}
 
 for (const stream of [false, true])
   t.test(`a lone ${stream ? 'stream of 200 events' : 'JSON request'} costs what is stated`, async t => {
     const cost = await costOf(t, stream)
     t.comment(JSON.stringify(cost))
     for (const [name, most] of Object.entries(MOST)) {
-      const count = Math.floor(cost[name as keyof Counts])
+      const count = Math.floor(cost[name as keyof typeof MOST])
       t.ok(count <= most, `${name}: ${count}, at most ${most}`)
     }
   })
+
+const STREAMS = 20
+const CONVERSATION_BYTES = 1_000_000
+/** What a stream may keep of its request, with all other buffers of the process. */
+const KEPT_BYTES_MAX = 50_000
+
+for (const [path, member] of [
+  ['/v1/chat/completions', 'messages'],
+  ['/v1/responses', 'input'],
+] as const)
+  t.test(`a stream at ${path} keeps nothing of its conversation once its content comes`, async t => {
+    const upstream = await ScriptedUpstream.start(t)
+    const ends: (() => void)[] = []
+    const [first = '', ...rest] = streamOf(1).split(/(?<=\n\n)/)
+    upstream.script = (_received, res) => {
+      res.writeHead(200, { 'content-type': 'text/event-stream' }).write(first)
+      ends.push(() => res.end(rest.join('')))
+    }
+    const { running, key, counts } = await startCounting(t, upstream)
+    const content = 'word '.repeat(CONVERSATION_BYTES / 5)
+    const body = { model: 'acme/famB-4.5', [member]: [{ role: 'user', content }], stream: true }
+    const ask = (): Promise<Response> => running.post(path, key, body)
+    const finish = async (replies: readonly Response[]): Promise<void> => {
+      for (const end of ends.splice(0)) end()
+      for (const reply of replies) t.match(await reply.text(), /"stop"|response.completed/)
+    }
+    // What the process needs for the first request stays.
+    await finish([await ask()])
+    const before = await counts()
+    const replies = await Promise.all(Array.from({ length: STREAMS }, ask))
+    const open = await counts()
+    const kept = (open.bufferBytes - before.bufferBytes) / STREAMS
+    t.ok(kept < KEPT_BYTES_MAX, `${Math.round(kept)} bytes a stream`)
+    await finish(replies)
+  })
+
+t.test('large requests hardly cause collections of the whole heap', async t => {
+  const upstream = await ScriptedUpstream.start(t)
+  upstream.script = (_received, res) => json(res, JSON_REPLY)
+  const { running, key, counts } = await startCounting(t, upstream)
+  const messages = [{ role: 'user', content: 'word '.repeat(CONVERSATION_BYTES / 5) }]
+  const ask = async (): Promise<void> => {
+    await (await running.chat(key, { model: 'acme/famB-4.5', messages })).text()
+  }
+  await ask()
+  await counts()
+  for (let request = 0; request < REQUESTS; request++) await ask()
+  const { collections } = await counts()
+  t.ok(collections <= 3, `${collections} collections in ${REQUESTS} requests of 1 MB`)
+})

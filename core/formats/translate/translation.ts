@@ -1,4 +1,5 @@
 /** Translates one exchange between a client and an upstream of another format. */
+import { NOTHING } from '../../lib/byte-buffer.ts'
 import type { Body } from '../body.ts'
 import { parseExact, present } from './decoding.ts'
 import type { Format } from '../format.ts'
@@ -40,7 +41,7 @@ export class Translation {
   /** Translates the replies. */
   readonly replies: ReplyTranslation
   readonly #between: Between
-  readonly #translated: TranslatedRequest
+  #translated: TranslatedRequest
   readonly #context: ReplyContext
   /** The request is large. */
   readonly #large: boolean
@@ -99,6 +100,11 @@ export class Translation {
     const { elsewhere } = this.#between
     const { bytes } = this.#large && elsewhere ? await elsewhere.request(job) : translateRequest(job)
     return bufferOf(bytes)
+  }
+
+  /** Releases the request for the upstream, which has been sent. */
+  release(): void {
+    this.#translated = { ...this.#translated, bytes: NOTHING }
   }
 
   /**

@@ -117,7 +117,7 @@ async function send(
 ): Promise<UpstreamReply | TakenBack> {
   const { current, translation } = x.route
   const { upstream, account, format } = current
-  const body = await x.route.bytesOf(x.body, x.format, () => x.format.outputLimit(x.body))
+  const body = await x.route.partsFor(x.body, x.format, () => x.format.outputLimit(x.body))
   const headers = upwardHeaders(x.headers, {
     format,
     account,

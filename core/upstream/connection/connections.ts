@@ -182,7 +182,7 @@ export class Connections {
       connection = of.idle.pop()
     }
     connection ??= new Connection(origin, peer)
-    connection.wire.begin()
+    connection.wire.begin(bodyBytes)
     connection.bodyBytes += bodyBytes
     const inUse = { connection, wire: connection.wire, joins: false, of, bodyBytes }
     connection.inUse = inUse

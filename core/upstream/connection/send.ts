@@ -12,6 +12,8 @@ import { deadline, type Deadline } from '../../lib/deadline.ts'
 import { GatewayError, soonMs } from '../../errors.ts'
 import type { UpstreamTimeouts } from '../../config/config.ts'
 import { type ConnectionInUse, Connections, type ConnectionTimes, type Peer } from './connections.ts'
+import { LONG_BYTES } from '../../lib/turns.ts'
+import { bytesIn, LargeBody } from './large-body.ts'
 import { UpstreamBody } from './reply-body.ts'
 
 /** The address of a request and the time limits of each step, in milliseconds. */
@@ -47,7 +49,8 @@ export interface SentRequest {
   /** Relative to the upstream's base address. */
   readonly path: string
   readonly headers: Record<string, string>
-  readonly body: Buffer
+  /** The body in parts. */
+  readonly body: readonly Buffer[]
 }
 
 /** Sends requests. All exchanges of a process share its connections. */
@@ -90,27 +93,27 @@ export class Sender {
 
   #attempt(to: Destination, sent: SentRequest, client: Client, fresh: boolean): Promise<UpstreamReply | TakenBack> {
     if (client.over) return Promise.resolve('unsent')
-    const { timeouts } = to
     const origin = this.#origin(to.url)
-    return new Promise((resolve, reject) => {
-      const connection = this.#connections.take(origin, to, sent.body.length, fresh)
-      const request = new UpstreamRequest(sent, connection, timeouts.firstByteMs, {
-        resolve,
-        reject,
-        answered: () => this.#connections.answered(connection),
-        giveBack: () => this.#connections.give(connection),
-      })
-      request.forget = client.whenOver(() => request.takeBack())
-      client.sent()
-      const fetch = (url: string): Promise<never> => request.dispatch(url.slice(origin.length))
-      this.#proxy.web(request as never, NO_RESPONSE as never, {
-        ...PROXY_OPTIONS,
-        // Only other paths need the normalisation, which parses a URL.
-        toProxy: NORMAL_PATH.test(sent.path),
-        target: to.url,
-        fetch: fetch as never,
-      })
+    const connection = this.#connections.take(origin, to, bytesIn(sent.body), fresh)
+    const { promise, resolve, reject } = Promise.withResolvers<UpstreamReply | TakenBack>()
+    // No function here may use `sent`: the functions stay until the reply ends, and the body would stay with them.
+    const request = new UpstreamRequest(sent, connection, to.timeouts.firstByteMs, {
+      resolve,
+      reject,
+      answered: () => this.#connections.answered(connection),
+      giveBack: () => this.#connections.give(connection),
     })
+    request.forget = client.whenOver(() => request.takeBack())
+    client.sent()
+    const fetch = (url: string): Promise<never> => request.dispatch(url.slice(origin.length))
+    this.#proxy.web(request as never, NO_RESPONSE as never, {
+      ...PROXY_OPTIONS,
+      // Only other paths need the normalisation, which parses a URL.
+      toProxy: NORMAL_PATH.test(sent.path),
+      target: to.url,
+      fetch: fetch as never,
+    })
+    return promise
   }
 
   #origin(url: URL): string {
@@ -147,7 +150,7 @@ class UpstreamRequest implements Dispatcher.DispatchHandler {
   /** Unsubscribes from the client. */
   forget: () => void = () => {}
   readonly #headers: Record<string, string>
-  readonly #body: Buffer
+  readonly #body: Buffer | LargeBody
   readonly #connection: ConnectionInUse
   readonly #completion: Completion
   readonly #firstByte: Deadline
@@ -163,8 +166,10 @@ class UpstreamRequest implements Dispatcher.DispatchHandler {
     completion: Completion,
   ) {
     this.url = path
-    this.#headers = headers
-    this.#body = body
+    const { bodyBytes } = connection
+    const isLarge = bodyBytes > LONG_BYTES
+    this.#headers = isLarge ? { ...headers, 'content-length': String(bodyBytes) } : headers
+    this.#body = isLarge ? new LargeBody(body) : Buffer.concat(body)
     this.#connection = connection
     this.#completion = completion
     this.#firstByte = deadline(firstByteMs, () => {
@@ -189,7 +194,9 @@ class UpstreamRequest implements Dispatcher.DispatchHandler {
    */
   dispatch(path: string): Promise<never> {
     const { connection, joins } = this.#connection
-    connection.client.dispatch({ path, method: 'POST', headers: this.#headers, body: this.#body }, this)
+    // undici takes an iterable as a body, which its types do not have.
+    const body = this.#body as Buffer
+    connection.client.dispatch({ path, method: 'POST', headers: this.#headers, body }, this)
     // Others may run for long. Its turn on this connection passes unused.
     if (joins && connection.learnsItIsFull())
       this.#fail(new StaleConnection(false, new Error('the connection is full')))

@@ -4,7 +4,6 @@
  */
 import type { Socket } from 'node:net'
 import { NOTHING } from '../../lib/byte-buffer.ts'
-import { inTurn, SLICE_BYTES } from '../../lib/turns.ts'
 
 /** Maximum bytes of informational responses before a reply. */
 const INFORMATIONAL_MAX = 64 * 1024
@@ -26,15 +25,6 @@ const INFORMATIONAL_LENGTH = 'HTTP/1.1 100 '.length
 
 type Done = (error?: Error | null) => void
 type Write = (chunk: Uint8Array | string, encoding: BufferEncoding | undefined, done: Done) => boolean
-
-/** Writes a large chunk in slices, so that other work gets its turn: the system may accept all of it at once. */
-function inSlices(write: Write, chunk: Uint8Array | string, encoding: BufferEncoding | undefined, done: Done): boolean {
-  if (typeof chunk === 'string' || chunk.length <= SLICE_BYTES) return write(chunk, encoding, done)
-  return write(chunk.subarray(0, SLICE_BYTES), encoding, error => {
-    if (error) done(error)
-    else inTurn(() => inSlices(write, chunk.subarray(SLICE_BYTES), encoding, done))
-  })
-}
 
 /** What is known of a request on its way over a connection. */
 export interface RequestWire {
@@ -83,6 +73,9 @@ export class Wire implements RequestWire {
   /** Number of writes that the system has not accepted yet. */
   #unwritten = 0
   #wrote = false
+  /** Bytes of the request's body, and those that are still to be written. */
+  #sentBytes = 0
+  #leftBytes = 0
   /** When the system accepted the last byte of the request. */
   #flushedAt = 0
   /** Whether anything has arrived since the request began. */
@@ -95,8 +88,9 @@ export class Wire implements RequestWire {
   /** Bytes that have arrived since the request began. */
   #readBytes = 0
 
-  /** Starts a request. */
-  begin(): void {
+  /** Starts a request. @param bodyBytes the bytes of its body */
+  begin(bodyBytes: number): void {
+    this.#sentBytes = this.#leftBytes = bodyBytes
     this.answered = false
     this.#headless = true
     this.#pending = NOTHING
@@ -118,12 +112,12 @@ export class Wire implements RequestWire {
 
   /** Whether the system has accepted the last byte of the request. Before that, no upstream can have understood it. */
   get flushed(): boolean {
-    return this.#wrote && this.#unwritten === 0
+    return this.#wrote && this.#unwritten === 0 && this.#leftBytes <= 0
   }
 
   /** Whether there are bytes that the system has not accepted. A request that is answered early may leave some. */
   get writing(): boolean {
-    return this.#unwritten > 0
+    return this.#unwritten > 0 || this.#leftBytes > 0
   }
 
   /** Milliseconds since the last byte of the request was sent. */
@@ -137,6 +131,7 @@ export class Wire implements RequestWire {
     this.connectMs = connectMs
     this.#wrote = false
     this.#unwritten = 0
+    this.#leftBytes = this.#sentBytes
     const read = socket.read.bind(socket)
     socket.read = (size?: number): Buffer | null => {
       const chunk = read(size) as Buffer | null
@@ -146,8 +141,10 @@ export class Wire implements RequestWire {
     socket.write = (chunk: Uint8Array | string, encoding?: unknown, callback?: unknown): boolean => {
       this.#wrote = true
       this.#unwritten++
+      // Only the head is a string.
+      if (typeof chunk !== 'string') this.#leftBytes -= chunk.length
       const done = typeof encoding === 'function' ? encoding : callback
-      return inSlices(write, chunk, typeof encoding === 'string' ? (encoding as BufferEncoding) : undefined, error => {
+      return write(chunk, typeof encoding === 'string' ? (encoding as BufferEncoding) : undefined, error => {
         if (!error && this.#socket === socket) {
           this.#unwritten--
           this.#flushedAt = performance.now()

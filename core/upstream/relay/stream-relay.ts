@@ -199,6 +199,8 @@ export class StreamRelay {
       : new PassThroughFilter(x.format, wanted)
     this.#commentsMemory.clear()
     this.#send(this.#filter, this.#comments.take())
+    // No account is asked after this.
+    if (!hooks.readBody) x.releaseBody()
   }
 
   #send(filter: StreamFilter, bytes: Buffer): void {
