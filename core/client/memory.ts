@@ -37,8 +37,8 @@ const CONNECTIONS_BY_HEAP = Math.floor((getHeapStatistics().heap_size_limit * FO
 
 /** File descriptors of each connection: its own, and one to an upstream. */
 const DESCRIPTORS = 2
-/** File descriptors that remain for the store, the database, the outbox and the log. */
-const OTHER_DESCRIPTORS = 64
+/** File descriptors that remain for the listening sockets, the store, the database, the outbox and the log. */
+const OTHER_DESCRIPTORS = 80
 
 /**
  * Returns the most connections of clients: as many as the file allows, the heap has room for, and the process has file

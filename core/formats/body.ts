@@ -248,7 +248,8 @@ export class Body {
   }
 
   /**
-   * Releases the conversation, which needs most of the memory. Its digests and the other members stay.
+   * Releases the conversation, which needs most of the memory. Its digests, the other members, and what is known of the
+   * contents stay.
    * @param member the member in which its format has it
    */
   release(member: string): void {
@@ -267,7 +268,7 @@ export class Body {
     this.#received = undefined
     this.#tape = new Tape()
     this.#innerTexts = []
-    this.#contents = undefined
+    this.#contents &&= withoutBytes(this.#contents)
     this.#contentsReader = new ContentsReader(this)
   }
 
@@ -321,4 +322,9 @@ export class Body {
       if (!this.#members.has(name)) add(Buffer.from(`${JSON.stringify(name)}:`), bytes)
     return [...parts, Buffer.from(parts.length === 0 ? '{}' : '}')]
   }
+}
+
+/** Returns contents without the bytes of what is attached. */
+function withoutBytes(contents: Contents): Contents {
+  return { ...contents, attachments: contents.attachments.map(({ kind, place }) => ({ kind, place })) }
 }
