@@ -3,9 +3,11 @@
  * resend.
  */
 import { createHash } from 'node:crypto'
+import type { IncomingHttpHeaders } from 'node:http'
 import { LRUCache } from 'lru-cache'
 import type { Outcome } from './exchange.ts'
 import type { BuiltInExchange, BuiltInWith } from './built-in.ts'
+import type { Body } from '../formats/body.ts'
 import type { Claim } from '../ledger/claims.ts'
 import type { ResendPart } from '../ledger/hold.ts'
 import { JoinedReply, type Outlet, type SharedBytes } from '../client/outlet.ts'
@@ -30,7 +32,7 @@ export class ClientRequest {
     this.#outlet = exchange.outlet
   }
 
-  /** Identifies the path and the body. Computed only when it is needed, which is rare. */
+  /** Identifies the path and the body. Computed only when it is needed. */
   get digest(): string {
     return (this.#digest ??= this.#exchange ? requestDigest(this.#exchange) : '')
   }
@@ -77,8 +79,22 @@ export class ClientRequest {
   }
 }
 
+/** The digests of requests whose conversation is released, by their bodies. */
+const digests = new WeakMap<Body, string>()
+
+/** Notes the digest of a request whose conversation is about to be released, if a client may send it again. */
+export function noteDigest(x: BuiltInExchange & BuiltInWith<'body'>): void {
+  if (mayBeSentAgain(x.headers)) digests.set(x.body, requestDigest(x))
+}
+
+function mayBeSentAgain(headers: IncomingHttpHeaders): boolean {
+  return headers['x-stainless-retry-count'] !== undefined || headers['idempotency-key'] !== undefined
+}
+
 /** Returns what a resend has in common with its request: the path, the body, and the headers that change the answer. */
 export function requestDigest({ path, body, headers, format }: BuiltInExchange & BuiltInWith<'body'>): string {
+  const noted = digests.get(body)
+  if (noted !== undefined) return noted
   const names = Object.keys(headers).filter(name => format.forwards(name) && !COMMON.test(name))
   const said = names.sort().map(name => `${name}: ${String(headers[name])}\n`)
   return createHash('sha256')
@@ -97,10 +113,9 @@ const COMMON = /^(?:x-|user-agent$|accept$|content-type$|session-id$|thread-id$|
  * other clients send an idempotency key.
  */
 export function resendPartOf(x: BuiltInExchange & BuiltInWith<'body'>, outcome: Outcome): ResendPart | undefined {
-  const count = x.headers['x-stainless-retry-count']
+  if (!mayBeSentAgain(x.headers)) return undefined
   const name = x.headers['idempotency-key']
-  if (count === undefined && name === undefined) return undefined
-  const repeated = name !== undefined || Number(count) > 0
+  const repeated = name !== undefined || Number(x.headers['x-stainless-retry-count']) > 0
   // A complete reply of which no client has a byte is kept for the resend, unless it is too large.
   const isUndelivered = x.firstByteAfter === undefined && !(x.complete && x.outlet.joinable)
   const delivered = repeated && outcome.kind === 'relayed'

@@ -10,6 +10,7 @@ import type { BuiltInExchange, BuiltInFacts, Route } from './built-in.ts'
 import { formatAbove, formatOf, PLAIN, type Format } from '../formats/index.ts'
 import { groupOf } from '../lib/addresses.ts'
 import type { ReadOnPolicy } from './read-on-policy.ts'
+import { noteDigest } from './client-requests.ts'
 import { type EndCause, causeName } from './request-end.ts'
 import type { Limits } from '../config/config.ts'
 import { BODY_COPIES, UNCOUNTED_BODY_BYTES } from '../client/memory.ts'
@@ -225,6 +226,7 @@ export class HttpExchange implements BuiltInExchange, Indexed, ReplyExchange, Re
   /** Releases the conversation, which has been sent, and gives its memory back. A small one is not worth the work. */
   releaseBody(): void {
     if (this.#bodyMemoryBytes === 0) return
+    noteDigest(this)
     this.body.release(this.format.conversationMember)
     this.route.release()
     this.release(this.#bodyMemoryBytes)
