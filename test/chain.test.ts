@@ -405,7 +405,7 @@ t.test('a plugin may read the conversation of a stream until the end', async t =
   const upstream = await ScriptedUpstream.start(t)
   upstream.script = (_received, res) => sse(res, STREAM)
   const { g, notes } = await withProbe(t, upstream, '{ settle: async x => note((await x.prompt()).join()) }')
-  const content = 'word '.repeat(4000)
+  const content = 'word '.repeat(20_000)
   const body = { ...BODY, messages: [{ role: 'user', content }], stream: true }
   const key = await g.key('famC')
   t.equal((await g.call('/v1/chat/completions', { key, body })).status, 200)

@@ -36,8 +36,8 @@ export class HookLists {
   readonly decide: readonly PlacedStage[]
   /** Whether an event hook wants all events, and not only those with signals. */
   readonly wantsAll: boolean
-  /** Whether a stage of an author may read the request's body while the reply passes, or after it. */
-  readonly readBody: boolean
+  /** Whether a stage of an author may read the request's body when the reply of a stream has begun. */
+  readonly bodyIsReadLate: boolean
 
   constructor(stages: readonly PlacedStage[]) {
     const having = (hook: keyof BuiltInStage<Fact, Fact>): PlacedStage[] =>
@@ -49,9 +49,7 @@ export class HookLists {
     this.progress = having('progress')
     this.decide = having('decide')
     this.wantsAll = this.event.some(({ stage }) => stage.events !== 'signals')
-    this.readBody = stages.some(
-      ({ plugin, stage }) => !plugin.builtIn && plugin.needs.includes('body') && LATE_HOOKS.some(hook => hook in stage),
-    )
+    this.bodyIsReadLate = stages.some(({ plugin, stage }) => !plugin.builtIn && LATE_HOOKS.some(hook => hook in stage))
   }
 }
 
@@ -152,9 +150,9 @@ export class ReplyHooks {
     return this.#hooks.wantsAll
   }
 
-  /** Whether the request's body is read after the reply has begun. */
-  get readBody(): boolean {
-    return this.#hooks.readBody
+  /** Whether a stage of an author may read the request's body when the reply of a stream has begun. */
+  get bodyIsReadLate(): boolean {
+    return this.#hooks.bodyIsReadLate
   }
 
   event(event: ReplyEvent): void {

@@ -15,6 +15,7 @@ import { type EndCause, causeName } from './request-end.ts'
 import type { Limits } from '../config/config.ts'
 import { BODY_COPIES, UNCOUNTED_BODY_BYTES } from '../client/memory.ts'
 import { Reservation } from '../lib/fair-budget.ts'
+import { LONG_BYTES } from '../lib/turns.ts'
 import { NO_USAGE, type Usage } from '../money/usage.ts'
 import { UpstreamClock } from './upstream-clock.ts'
 import { type ReplyExchange, ClientReply, merged } from '../client/reply.ts'
@@ -223,14 +224,13 @@ export class HttpExchange implements BuiltInExchange, Indexed, ReplyExchange, Re
     if (this.phase === 'reading-body') this.#bodyMemoryBytes += bytes
   }
 
-  /** Releases the conversation, which has been sent, and gives its memory back. A small one is not worth the work. */
+  /** Releases a large conversation, which has been sent, and gives its memory back. */
   releaseBody(): void {
-    if (this.#bodyMemoryBytes === 0) return
+    if (this.body.isReleased || this.body.received.length <= LONG_BYTES) return
     noteDigest(this)
-    this.body.release(this.format.conversationMember)
+    const keptBytes = this.body.release(this.format.conversationMember)
     this.route.release()
-    this.release(this.#bodyMemoryBytes)
-    this.#bodyMemoryBytes = 0
+    this.release(Math.max(0, this.#bodyMemoryBytes - keptBytes))
   }
 
   release(bytes: number): void {

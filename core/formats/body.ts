@@ -251,14 +251,18 @@ export class Body {
    * Releases the conversation, which needs most of the memory. Its digests, the other members, and what is known of the
    * contents stay.
    * @param member the member in which its format has it
+   * @returns the bytes that stay
    */
-  release(member: string): void {
-    if (this.#kept) return
+  release(member: string): number {
     this.conversation(member)
+    const contents = withoutBytes(this.contents)
     const kept = new Map<string, Buffer>()
+    let keptBytes = 0
     for (const name of this.names) {
       const view = CONVERSATION.has(name) ? undefined : this.receivedView(name)
-      if (view) kept.set(name, Buffer.from(view.bytes))
+      if (!view) continue
+      kept.set(name, Buffer.from(view.bytes))
+      keptBytes += view.bytes.length
     }
     for (const name of CONVERSATION) {
       this.#edits.delete(name)
@@ -268,8 +272,9 @@ export class Body {
     this.#received = undefined
     this.#tape = new Tape()
     this.#innerTexts = []
-    this.#contents &&= withoutBytes(this.#contents)
+    this.#contents = contents
     this.#contentsReader = new ContentsReader(this)
+    return keptBytes
   }
 
   /** The bytes to send. */
@@ -280,7 +285,7 @@ export class Body {
 
   /** The bytes to send, in parts: most of them are those that arrived. */
   parts(): readonly Buffer[] {
-    if (this.#removed.size > 0) return this.#joined()
+    if (this.#removed.size > 0) return [this.#joined()]
     if (this.#edits.size === 0) return [this.received]
     const edits = [...this.#edits]
     const added = edits
@@ -310,7 +315,7 @@ export class Body {
   }
 
   /** The members that are left, in order, each with its own bytes or its new value. */
-  #joined(): readonly Buffer[] {
+  #joined(): Buffer {
     const parts: Buffer[] = []
     const add = (...pieces: Buffer[]): void => void parts.push(Buffer.from(parts.length === 0 ? '{' : ','), ...pieces)
     for (const [name, entry] of this.#members) {
@@ -320,7 +325,7 @@ export class Body {
     }
     for (const [name, { bytes }] of this.#edits)
       if (!this.#members.has(name)) add(Buffer.from(`${JSON.stringify(name)}:`), bytes)
-    return [...parts, Buffer.from(parts.length === 0 ? '{}' : '}')]
+    return Buffer.concat([...parts, Buffer.from(parts.length === 0 ? '{}' : '}')])
   }
 }
 

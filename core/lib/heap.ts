@@ -3,8 +3,8 @@ import { setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
 
 /**
- * Lets V8 13 collect buffers together with young objects. By default it collects those of requests by whole collections
- * of the heap, which cost more than the rest of a large request. V8 12 did not, and later versions do not either; see
+ * Lets V8 13 collect the buffers of requests together with young objects. By default it collects them by collections of
+ * the whole heap, which cost more than the rest of a large request. Other versions have not been measured. See
  * https://github.com/nodejs/node/issues/61967.
  */
 export function collectBuffersEarly(): void {

@@ -72,9 +72,7 @@ t.test('a request whose conversation is released keeps its other members, as the
   body.set('top_p', 1)
   body.remove('user')
   const conversation = body.conversation('messages')
-  const { providerTools } = body.contents
-  body.release('messages')
-  body.release('messages')
+  t.equal(body.release('messages'), JSON.stringify(tools).length + 'true2"a"0.5'.length)
   t.strictSame(['stream', 'tools', 'n', 'user', 'top_p', 'model'].map(name => body.get(name)), [true, tools, 2, undefined, 1, 'renamed']) // prettier-ignore
   t.strictSame([...body.names], Object.keys(sent))
   t.equal(body.has('messages'), true)
@@ -82,7 +80,7 @@ t.test('a request whose conversation is released keeps its other members, as the
   t.equal(body.receivedView('top_p')?.json, 0.5)
   t.equal(body.receivedView('model'), undefined)
   t.equal(body.conversation('messages'), conversation)
-  t.equal(body.contents.providerTools, providerTools)
+  t.strictSame(body.contents.providerTools, [])
   t.equal(conversation?.said[0]?.bytes, JSON.stringify(sent.messages[0]).length)
   for (const read of [() => body.get('messages'), () => body.view('messages'), () => body.bytes(), () => body.received])
     t.throws(read, { message: 'the conversation of this request has been released' })

@@ -82,29 +82,52 @@ t.test(
   },
 )
 
-t.test('a retry gets a stream from its start, and the rest as it arrives', async t => {
-  const place = await scene(t)
-  const { g, upstream, key } = place
+/** Conversations that a stream keeps, and that it releases when its content begins. */
+for (const [size, words] of [
+  ['small', 1],
+  ['large', 20_000],
+] as const) {
+  const messages = [{ role: 'user', content: 'word '.repeat(words) }]
+  const body = { ...BODY, messages, stream: true, stream_options: { include_usage: true } }
   const delta = (content: string): string =>
     `data: ${JSON.stringify({ choices: [{ index: 0, delta: { content }, finish_reason: null }] })}\n\n`
-  const replies = begun(upstream, delta('Hel'))
-  const body = { ...BODY, stream: true, stream_options: { include_usage: true } }
-  await leaves(place, { 'x-stainless-retry-count': '0' }, body)
-  const retry = await g.open(CHAT, { key, body, headers: { 'x-stainless-retry-count': '1' } })
-  t.equal(
-    await g.gateway.ledger.scripts.redis.zcard(g.gateway.ledger.scripts.keys.of(await g.id(key)).slots),
-    0,
-    'it is no longer abandoned',
-  )
-  replies[0]?.end(
+  const rest =
     delta('lo') +
-      'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\ndata: {"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":700}}\n\ndata: [DONE]\n\n',
-  )
-  const text = await retry.text()
-  t.match(text, /"content":"Hel"[^]*"content":"lo"[^]*"completion_tokens":700[^]*\[DONE\]/)
-  t.equal(upstream.requests.length, 1)
-  matchAll(t, await g.settled(key), [{ status: 'ok', usage_source: 'upstream', output_tokens: 700 }])
-})
+    'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\ndata: {"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":700}}\n\ndata: [DONE]\n\n'
+
+  t.test(`a retry of a ${size} request gets a stream from its start, and the rest as it arrives`, async t => {
+    const place = await scene(t)
+    const { g, upstream, key } = place
+    const replies = begun(upstream, delta('Hel'))
+    await leaves(place, { 'x-stainless-retry-count': '0' }, body)
+    const retry = await g.open(CHAT, { key, body, headers: { 'x-stainless-retry-count': '1' } })
+    t.equal(
+      await g.gateway.ledger.scripts.redis.zcard(g.gateway.ledger.scripts.keys.of(await g.id(key)).slots),
+      0,
+      'it is no longer abandoned',
+    )
+    replies[0]?.end(rest)
+    const text = await retry.text()
+    t.match(text, /"content":"Hel"[^]*"content":"lo"[^]*"completion_tokens":700[^]*\[DONE\]/)
+    t.equal(upstream.requests.length, 1)
+    matchAll(t, await g.settled(key), [{ status: 'ok', usage_source: 'upstream', output_tokens: 700 }])
+  })
+
+  t.test(`a ${size} stream that may be sent again is charged once, and answers what repeats it`, async t => {
+    const { g, upstream, key } = await scene(t)
+    upstream.script = (_received, res) => sse(res, delta('Hel') + rest)
+    for (const headers of [
+      { 'x-stainless-retry-count': '1' },
+      { 'idempotency-key': 'one' },
+      { 'idempotency-key': 'one' },
+    ])
+      t.match(await (await g.open(CHAT, { key, body, headers })).text(), /"completion_tokens":700/)
+    t.equal(upstream.requests.length, 2)
+    matchAll(t, await g.settled(key), [{ output_tokens: 700 }, { output_tokens: 700 }])
+    const other = { ...body, messages: [...messages, ...messages] }
+    t.equal((await g.call(CHAT, { key, body: other, headers: { 'idempotency-key': 'one' } })).status, 400)
+  })
+}
 
 t.test('a reply that arrived when no client listened is kept for the retry', async t => {
   const place = await scene(t)

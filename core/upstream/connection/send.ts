@@ -13,7 +13,7 @@ import { GatewayError, soonMs } from '../../errors.ts'
 import type { UpstreamTimeouts } from '../../config/config.ts'
 import { type ConnectionInUse, Connections, type ConnectionTimes, type Peer } from './connections.ts'
 import { LONG_BYTES } from '../../lib/turns.ts'
-import { bytesIn, LargeBody } from './large-body.ts'
+import { bytesIn, joined, LargeBody } from './large-body.ts'
 import { UpstreamBody } from './reply-body.ts'
 
 /** The address of a request and the time limits of each step, in milliseconds. */
@@ -97,7 +97,7 @@ export class Sender {
     const connection = this.#connections.take(origin, to, bytesIn(sent.body), fresh)
     const { promise, resolve, reject } = Promise.withResolvers<UpstreamReply | TakenBack>()
     // No function here may use `sent`: the functions stay until the reply ends, and the body would stay with them.
-    const request = new UpstreamRequest(sent, connection, to.timeouts.firstByteMs, {
+    const request = new UpstreamRequest(sent, to, connection, {
       resolve,
       reject,
       answered: () => this.#connections.answered(connection),
@@ -161,18 +161,19 @@ class UpstreamRequest implements Dispatcher.DispatchHandler {
 
   constructor(
     { path, headers, body }: SentRequest,
+    { http2, timeouts }: Destination,
     connection: ConnectionInUse,
-    firstByteMs: number,
     completion: Completion,
   ) {
     this.url = path
     const { bodyBytes } = connection
-    const isLarge = bodyBytes > LONG_BYTES
+    // undici itself repeats a request that an HTTP/2 server has not processed, and can do so with a buffer only.
+    const isLarge = bodyBytes > LONG_BYTES && !http2
     this.#headers = isLarge ? { ...headers, 'content-length': String(bodyBytes) } : headers
-    this.#body = isLarge ? new LargeBody(body) : Buffer.concat(body)
+    this.#body = isLarge ? new LargeBody(body) : joined(body)
     this.#connection = connection
     this.#completion = completion
-    this.#firstByte = deadline(firstByteMs, () => {
+    this.#firstByte = deadline(timeouts.firstByteMs, () => {
       const details = { cause: new Error('no first byte within timeouts.firstByte') }
       this.#fail(
         connection.wire.flushed

@@ -4,6 +4,7 @@
  */
 import type { Socket } from 'node:net'
 import { NOTHING } from '../../lib/byte-buffer.ts'
+import { inTurn, SLICE_BYTES } from '../../lib/turns.ts'
 
 /** Maximum bytes of informational responses before a reply. */
 const INFORMATIONAL_MAX = 64 * 1024
@@ -25,6 +26,15 @@ const INFORMATIONAL_LENGTH = 'HTTP/1.1 100 '.length
 
 type Done = (error?: Error | null) => void
 type Write = (chunk: Uint8Array | string, encoding: BufferEncoding | undefined, done: Done) => boolean
+
+/** Writes a large chunk in slices, so that other work gets its turn: the system may accept all of it at once. */
+function inSlices(write: Write, chunk: Uint8Array | string, encoding: BufferEncoding | undefined, done: Done): boolean {
+  if (typeof chunk === 'string' || chunk.length <= SLICE_BYTES) return write(chunk, encoding, done)
+  return write(chunk.subarray(0, SLICE_BYTES), encoding, error => {
+    if (error) done(error)
+    else inTurn(() => inSlices(write, chunk.subarray(SLICE_BYTES), encoding, done))
+  })
+}
 
 /** What is known of a request on its way over a connection. */
 export interface RequestWire {
@@ -144,7 +154,7 @@ export class Wire implements RequestWire {
       // Only the head is a string.
       if (typeof chunk !== 'string') this.#leftBytes -= chunk.length
       const done = typeof encoding === 'function' ? encoding : callback
-      return write(chunk, typeof encoding === 'string' ? (encoding as BufferEncoding) : undefined, error => {
+      return inSlices(write, chunk, typeof encoding === 'string' ? (encoding as BufferEncoding) : undefined, error => {
         if (!error && this.#socket === socket) {
           this.#unwritten--
           this.#flushedAt = performance.now()

@@ -199,8 +199,8 @@ export class StreamRelay {
       : new PassThroughFilter(x.format, wanted)
     this.#commentsMemory.clear()
     this.#send(this.#filter, this.#comments.take())
-    // No account is asked after this.
-    if (!hooks.readBody) x.releaseBody()
+    // No other account is asked now, so the conversation is not needed again.
+    if (!hooks.bodyIsReadLate) x.releaseBody()
   }
 
   #send(filter: StreamFilter, bytes: Buffer): void {
