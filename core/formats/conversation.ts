@@ -1,8 +1,9 @@
 /** The conversation of a request, for comparing it with earlier ones. */
 import { createHash, hash } from 'node:crypto'
 import type { IncomingHttpHeaders } from 'node:http'
-import type { Body } from './body.ts'
+import type { JsonView } from '../lib/json/view.ts'
 import { object, text } from './json.ts'
+import type { RequestMembers } from './terms.ts'
 
 /** Members that say how to reply, and neither are input nor choose a prompt cache. */
 const MANNER = new Set([
@@ -18,6 +19,13 @@ const MANNER = new Set([
 ])
 /** Members by which a provider may leave out a part of the conversation. */
 const SHORTENING = ['context_management', 'truncation', 'transforms', 'compression']
+
+/** A request body as it arrived. */
+interface Received {
+  readonly received: Buffer
+  readonly names: Iterable<string>
+  receivedView(name: string): JsonView | undefined
+}
 
 /** A conversation as digests. */
 export interface Conversation {
@@ -39,7 +47,7 @@ export const DIGEST_LENGTH = 32
  * it.
  * @param member the member in which its format has it
  */
-export function conversationOf(body: Body, member: string): Conversation | undefined {
+export function conversationOf(body: Received, member: string): Conversation | undefined {
   if (body.received.length < BODY_BYTES_MIN) return undefined
   const value = body.receivedView(member)
   const said = value?.isList ? [...value.elements()] : [value].filter(only => only !== undefined)
@@ -75,7 +83,7 @@ const TOLD_APART_BYTES = 65_536
  * @param owner the key, since different customers may use the same name
  */
 export function conversationKey(
-  body: Body,
+  body: Pick<Received, 'receivedView'> & Pick<RequestMembers, 'get'>,
   member: string,
   headers: Readonly<IncomingHttpHeaders>,
   owner: string,

@@ -14,7 +14,7 @@ const skip = !existsSync('/usr/bin/prlimit') && 'no prlimit'
 
 t.test('each connection may need two file descriptors, and some are left for the rest', async t => {
   t.equal(connectionsMax(1000, Infinity), 1000)
-  t.equal(connectionsMax(1000, 1024), 480)
+  t.equal(connectionsMax(1000, 1024), 472)
   t.match(whyFewerConnections(1000, 1024), '1,024 open files are too few for 1,000; raise `ulimit -n` or LimitNOFILE')
   t.equal(whyFewerConnections(400, 1024), undefined)
 })
