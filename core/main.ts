@@ -83,7 +83,7 @@ alarmOnBrokenRules((rule, facts) => {
   else environment.complain(`${BROKEN}: ${rule} (${factsText(facts)})`)
 })
 
-if (process.versions.v8.startsWith('13.')) collectBuffersEarly()
+collectBuffersEarly(process.versions.v8)
 await runCommandLine(process.argv.slice(2), environment, quiet)
 // The gateway runs.
 if (process.argv[2] === 'start') releaseMemory()

@@ -205,7 +205,7 @@ const CIRCLE = `(() => {
 const misbehaviour: { does: string; hooks: string; status: number; logged?: RegExp; head?: string; edit?: Edit }[] = [
   { does: 'throws in request', hooks: `request() { throw new Error('secret detail') }`, status: 500 },
   { does: 'rejects in request', hooks: `async request() { throw new Error('secret detail') }`, status: 500 },
-  { does: 'never resolves in request', hooks: `request: () => new Promise(() => {})`, status: 500, logged: /200 ms/ },
+  { does: 'never resolves in request', hooks: `request: () => ${NEVER}`, status: 500, logged: /200 ms/ },
   {
     does: 'returns a fact that it does not declare',
     hooks: `request: () => ({ surprise: 1 })`,
@@ -228,7 +228,7 @@ const misbehaviour: { does: string; hooks: string; status: number; logged?: RegE
   },
   { does: 'throws in response', hooks: `response() { throw new Error('secret detail') }`, status: 500 },
   { does: 'rejects in response', hooks: `async response() { throw new Error('secret detail') }`, status: 500 },
-  { does: 'never resolves in response', hooks: `response: () => new Promise(() => {})`, status: 500, logged: /200 ms/ },
+  { does: 'never resolves in response', hooks: `response: () => ${NEVER}`, status: 500, logged: /200 ms/ },
   {
     does: 'returns something else than a reply in response',
     hooks: `response: (async () => {}) as any`,
@@ -359,13 +359,13 @@ const misbehaviour: { does: string; hooks: string; status: number; logged?: RegE
   },
   {
     does: 'has a progress hook whose promise never resolves',
-    hooks: `progress: () => new Promise(() => {})`,
+    hooks: `progress: () => ${NEVER}`,
     status: 200,
     logged: /^$|progress hook took more than 200 ms/,
   },
   {
     does: 'has a decide hook whose promise never resolves',
-    hooks: `decide: () => new Promise(() => {})`,
+    hooks: `decide: () => ${NEVER}`,
     status: 200,
     logged: /decide hook took more than 200 ms/,
   },
@@ -489,7 +489,7 @@ for (const [does, hook, status, asked] of [
   ['refuses the second account', `attempt: (() => { let times = 0; return () => ++times > 1 })()`, 200, 2],
   ['refuses every account', `attempt: () => false`, 502, 1],
   ['throws', `attempt() { throw new Error('secret detail') }`, 500, 1],
-  ['never resolves', `attempt: () => new Promise(() => {})`, 500, 1],
+  ['never resolves', `attempt: () => ${NEVER}`, 500, 1],
 ] as const)
   t.test(`a stage that ${does} when a request goes to another account decides whether it is asked`, async t => {
     const upstream = await ScriptedUpstream.start(t)

@@ -1,7 +1,6 @@
 /**
  * Loaded into a gateway's process: counts promises, calls of JSON.parse, messages to threads, commands to Redis, and
- * collections of the whole heap. On
- * SIGUSR2 it writes the counts to the file that COUNTS names, with the bytes of all buffers, and begins again at zero.
+ * collections of the whole heap. On SIGUSR2 it writes the counts to the file that COUNTS names, with the bytes of all buffers, and begins again at zero.
  * The bytes are those without garbage if the process runs with --expose-gc.
  */
 import { createHook } from 'node:async_hooks'
@@ -27,10 +26,11 @@ count(JSON, 'parse', 'parsed')
 count(Worker.prototype, 'postMessage', 'messages')
 count(Redis.prototype, 'sendCommand', 'redisCalls')
 
+const { NODE_PERFORMANCE_GC_MAJOR, NODE_PERFORMANCE_GC_FLAGS_FORCED } = constants
 new PerformanceObserver(list => {
-  counts.collections += list
-    .getEntries()
-    .filter(({ detail }) => detail.kind === constants.NODE_PERFORMANCE_GC_MAJOR).length
+  for (const { detail } of list.getEntries())
+    if (detail.kind === NODE_PERFORMANCE_GC_MAJOR && (detail.flags & NODE_PERFORMANCE_GC_FLAGS_FORCED) === 0)
+      counts.collections++
 }).observe({ entryTypes: ['gc'] })
 
 process.on('SIGUSR2', () => {

@@ -23,7 +23,7 @@ export function known(x: HttpExchange): Known {
   return x
 }
 
-/** The hooks that run when the reply of a stream has begun. */
+/** The hooks of authors that run when the reply of a stream has begun. */
 const LATE_HOOKS = ['event', 'progress', 'rewrite', 'settle'] as const
 
 /** The stages that have a hook for replies, the last one first. A reply of an upstream has passed all stages. */

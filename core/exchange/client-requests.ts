@@ -2,7 +2,7 @@
  * Requests that clients may send again: those that run, and those that have ended and whose replies are kept for a
  * resend.
  */
-import { createHash } from 'node:crypto'
+import { createHash, type Hash } from 'node:crypto'
 import type { IncomingHttpHeaders } from 'node:http'
 import { LRUCache } from 'lru-cache'
 import type { Outcome } from './exchange.ts'
@@ -11,6 +11,7 @@ import type { Body } from '../formats/body.ts'
 import type { Claim } from '../ledger/claims.ts'
 import type { ResendPart } from '../ledger/hold.ts'
 import { JoinedReply, type Outlet, type SharedBytes } from '../client/outlet.ts'
+import { SLICE_BYTES, turn } from '../lib/turns.ts'
 
 /** A request of a client that may be sent again. */
 export class ClientRequest {
@@ -79,12 +80,19 @@ export class ClientRequest {
   }
 }
 
-/** The digests of requests whose conversation is released, by their bodies. */
+/** The digests of requests, by their bodies. They stay when a conversation is released. */
 const digests = new WeakMap<Body, string>()
 
 /** Notes the digest of a request whose conversation is about to be released, if a client may send it again. */
-export function noteDigest(x: BuiltInExchange & BuiltInWith<'body'>): void {
-  if (mayBeSentAgain(x.headers)) digests.set(x.body, requestDigest(x))
+export async function noteDigest(x: BuiltInExchange & BuiltInWith<'body'>): Promise<void> {
+  if (!mayBeSentAgain(x.headers) || digests.has(x.body)) return
+  const { received } = x.body
+  const hash = digestBegun(x)
+  for (let at = 0; at < received.length; at += SLICE_BYTES) {
+    if (at > 0) await turn(x.key?.id)
+    hash.update(received.subarray(at, at + SLICE_BYTES))
+  }
+  digests.set(x.body, digestEnded(hash))
 }
 
 function mayBeSentAgain(headers: IncomingHttpHeaders): boolean {
@@ -92,16 +100,21 @@ function mayBeSentAgain(headers: IncomingHttpHeaders): boolean {
 }
 
 /** Returns what a resend has in common with its request: the path, the body, and the headers that change the answer. */
-export function requestDigest({ path, body, headers, format }: BuiltInExchange & BuiltInWith<'body'>): string {
-  const noted = digests.get(body)
-  if (noted !== undefined) return noted
+export function requestDigest(x: BuiltInExchange & BuiltInWith<'body'>): string {
+  let digest = digests.get(x.body)
+  if (digest === undefined) digests.set(x.body, (digest = digestEnded(digestBegun(x).update(x.body.received))))
+  return digest
+}
+
+/** Returns the digest of everything before the body. */
+function digestBegun({ path, headers, format }: BuiltInExchange): Hash {
   const names = Object.keys(headers).filter(name => format.forwards(name) && !COMMON.test(name))
   const said = names.sort().map(name => `${name}: ${String(headers[name])}\n`)
-  return createHash('sha256')
-    .update(`${path}\n${said.join('')}\n`)
-    .update(body.received)
-    .digest('hex')
-    .slice(0, 32)
+  return createHash('sha256').update(`${path}\n${said.join('')}\n`)
+}
+
+function digestEnded(hash: Hash): string {
+  return hash.digest('hex').slice(0, 32)
 }
 
 /** Headers that only tell who asks, or which try it is. */

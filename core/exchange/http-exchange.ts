@@ -15,7 +15,6 @@ import { type EndCause, causeName } from './request-end.ts'
 import type { Limits } from '../config/config.ts'
 import { BODY_COPIES, UNCOUNTED_BODY_BYTES } from '../client/memory.ts'
 import { Reservation } from '../lib/fair-budget.ts'
-import { LONG_BYTES } from '../lib/turns.ts'
 import { NO_USAGE, type Usage } from '../money/usage.ts'
 import { UpstreamClock } from './upstream-clock.ts'
 import { type ReplyExchange, ClientReply, merged } from '../client/reply.ts'
@@ -224,13 +223,14 @@ export class HttpExchange implements BuiltInExchange, Indexed, ReplyExchange, Re
     if (this.phase === 'reading-body') this.#bodyMemoryBytes += bytes
   }
 
-  /** Releases a large conversation, which has been sent, and gives its memory back. */
-  releaseBody(): void {
-    if (this.body.isReleased || this.body.received.length <= LONG_BYTES) return
-    noteDigest(this)
-    const keptBytes = this.body.release(this.format.conversationMember)
+  /** Releases the conversation, and gives its part of the memory back. Other work gets its turn meanwhile. */
+  async releaseBody(): Promise<void> {
+    const { body } = this
+    await noteDigest(this)
+    const part = body.conversationBytes / body.received.length
+    body.release(this.format.conversationMember)
     this.route.release()
-    this.release(Math.max(0, this.#bodyMemoryBytes - keptBytes))
+    this.release(Math.floor(this.#bodyMemoryBytes * part))
   }
 
   release(bytes: number): void {

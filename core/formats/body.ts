@@ -56,8 +56,7 @@ export class Body {
   readonly #parsed = new Map<string, unknown>()
   #contentsReader = new ContentsReader(this)
   #contents: Contents | undefined
-  /** The conversation as digests, by the member that has it. */
-  #conversation: { readonly member: string; readonly digests: Conversation | undefined } | undefined
+  #conversation: { readonly digests: Conversation | undefined } | undefined
   /** The members beside the conversation, as they arrived, once it is released. */
   #kept: ReadonlyMap<string, Buffer> | undefined
 
@@ -243,38 +242,45 @@ export class Body {
 
   /** The conversation as digests, as it arrived. @param member the member in which its format has it */
   conversation(member: string): Conversation | undefined {
-    if (this.#conversation?.member !== member) this.#conversation = { member, digests: conversationOf(this, member) }
+    this.#conversation ??= { digests: conversationOf(this, member) }
     return this.#conversation.digests
+  }
+
+  /** Bytes of the members that hold the conversation; 0 once they are released. */
+  get conversationBytes(): number {
+    if (this.#kept) return 0
+    let bytes = 0
+    for (const name of CONVERSATION) bytes += this.receivedView(name)?.bytes.length ?? 0
+    return bytes
   }
 
   /**
    * Releases the conversation, which needs most of the memory. Its digests, the other members, and what is known of the
    * contents stay.
    * @param member the member in which its format has it
-   * @returns the bytes that stay
+   * @throws GatewayError as `contents` does; nothing is released then
    */
-  release(member: string): number {
+  release(member: string): void {
+    if (this.#kept) return
     this.conversation(member)
     const contents = withoutBytes(this.contents)
     const kept = new Map<string, Buffer>()
-    let keptBytes = 0
     for (const name of this.names) {
       const view = CONVERSATION.has(name) ? undefined : this.receivedView(name)
-      if (!view) continue
-      kept.set(name, Buffer.from(view.bytes))
-      keptBytes += view.bytes.length
+      if (view) kept.set(name, Buffer.from(view.bytes))
     }
-    for (const name of CONVERSATION) {
-      this.#edits.delete(name)
-      this.#parsed.delete(name)
+    for (const [name, edit] of this.#edits) {
+      if (CONVERSATION.has(name)) this.#edits.delete(name)
+      // Its elements are parts of the bytes that arrived.
+      else if (edit.elements) this.#edits.set(name, { value: edit.value, bytes: edit.bytes })
     }
+    for (const name of CONVERSATION) this.#parsed.delete(name)
     this.#kept = kept
     this.#received = undefined
     this.#tape = new Tape()
     this.#innerTexts = []
     this.#contents = contents
     this.#contentsReader = new ContentsReader(this)
-    return keptBytes
   }
 
   /** The bytes to send. */

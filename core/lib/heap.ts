@@ -7,7 +7,8 @@ import { runInNewContext } from 'node:vm'
  * the whole heap, which cost more than the rest of a large request. Other versions have not been measured. See
  * https://github.com/nodejs/node/issues/61967.
  */
-export function collectBuffersEarly(): void {
+export function collectBuffersEarly(v8Version: string): void {
+  if (!v8Version.startsWith('13.')) return
   setFlagsFromString('--scavenger-max-new-space-capacity-mb=8')
   setFlagsFromString('--external-memory-accounted-in-global-limit')
 }

@@ -2,8 +2,8 @@
 import { SLICE_BYTES, turn } from '../../lib/turns.ts'
 
 /**
- * A body in parts, which are sent as they are: joining them would take its memory once more. Nothing refers to a part
- * that has been sent.
+ * A body in parts, which are sent as they are: joining them would take its memory once more. When all are sent, nothing
+ * here refers to them.
  */
 export class LargeBody implements AsyncIterable<Buffer> {
   #parts: readonly Buffer[]

@@ -200,7 +200,10 @@ export class StreamRelay {
     this.#commentsMemory.clear()
     this.#send(this.#filter, this.#comments.take())
     // No other account is asked now, so the conversation is not needed again.
-    if (!hooks.bodyIsReadLate) x.releaseBody()
+    if (!hooks.bodyIsReadLate && x.body.conversationBytes > LONG_BYTES)
+      x.releaseBody().catch((cause: unknown) =>
+        hooks.log.error({ exchange: x.id, err: cause }, 'the conversation of a request cannot be released'),
+      )
   }
 
   #send(filter: StreamFilter, bytes: Buffer): void {
