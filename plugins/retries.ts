@@ -7,6 +7,7 @@ import {
   type BuiltInExchange,
   type BuiltInHost,
   idempotencyName,
+  mayBeSentAgain,
   type BuiltInWith,
 } from 'tollgate/plugin/metering'
 
@@ -45,9 +46,7 @@ export default defineBuiltIn({
     return {
       request(x) {
         const header = x.headers['idempotency-key']
-        return header === undefined && x.headers['x-stainless-retry-count'] === undefined
-          ? undefined
-          : requests.retried(x, header)
+        return mayBeSentAgain(x.headers) ? requests.retried(x, header) : undefined
       },
       settle(x, outcome) {
         const request = requests.requestOf(x)

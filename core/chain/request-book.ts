@@ -72,10 +72,10 @@ export class RequestBook {
   ): Pick<FailedRequest, 'who' | 'httpStatus' | 'words' | 'story'> {
     const { now } = this.#environment
     const error = outcome.kind === 'failed' ? outcome.error : undefined
-    const clean = once((text: string): string => this.#cleaned(text, x))
+    const body = searchedBytes(x)
+    const clean = once((text: string): string => this.#cleaned(text, body, x))
     const said = x.providersWords
-    const isLarge = x.body?.isReleased || (x.body?.bytes().length ?? 0) > SEARCHED_BYTES_MAX
-    const parts = said ? [...said.codes.map(code => (isLarge ? code : clean(code))), clean(said.message)] : []
+    const parts = said ? [...said.codes.map(code => (body ? clean(code) : code)), clean(said.message)] : []
     const words = parts
       .filter(part => part !== '')
       .join(': ')
@@ -89,7 +89,7 @@ export class RequestBook {
       attempts: x.attempts,
       ...(held !== undefined && { held: String(held) }),
       // A rejection has the provider's words. The gateway's own may name a part of the request.
-      ...(error && { message: isLarge && error.code !== 'upstream_rejected' ? error.message : clean(error.message) }),
+      ...(error && { message: !body && error.code !== 'upstream_rejected' ? error.message : clean(error.message) }),
       ...('by' in outcome && outcome.by !== undefined && { by: outcome.by }),
     }
     return {
@@ -101,15 +101,20 @@ export class RequestBook {
   }
 
   /** Returns a text without secrets, without the request's own words, and in one line of visible characters. */
-  #cleaned(text: string, x: HttpExchange): string {
+  #cleaned(text: string, body: Buffer | undefined, x: HttpExchange): string {
     const { scrubber } = this.#environment
     const scrubbed = scrubber.scrub(text.replaceAll(/\s+/g, ' ').slice(0, READ_MAX))
-    const body = x.body?.isReleased ? undefined : (x.body?.bytes() ?? NO_BODY)
-    // A large request would take long to search.
-    const own = !body || body.length > SEARCHED_BYTES_MAX ? '' : withoutEchoes(scrubbed, textsOf(body, x.headers))
+    const own = body ? withoutEchoes(scrubbed, textsOf(body, x.headers)) : ''
     // Escapes that were decoded may have hidden a secret.
     return inOneLine(scrubber.scrub(own)).slice(0, WORDS_MAX)
   }
+}
+
+/** Returns the request that is searched; undefined if it would take long, or if its conversation has been released. */
+function searchedBytes({ body }: HttpExchange): Buffer | undefined {
+  if (!body) return NO_BODY
+  const bytes = body.isReleased ? undefined : body.bytes()
+  return bytes && bytes.length <= SEARCHED_BYTES_MAX ? bytes : undefined
 }
 
 /** The status that the client got, or would have got. An error may come behind a head that was sent before. */

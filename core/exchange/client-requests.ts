@@ -95,7 +95,8 @@ export async function noteDigest(x: BuiltInExchange & BuiltInWith<'body'>): Prom
   digests.set(x.body, digestEnded(hash))
 }
 
-function mayBeSentAgain(headers: IncomingHttpHeaders): boolean {
+/** Whether a client has said which try a request is, or has named it. */
+export function mayBeSentAgain(headers: IncomingHttpHeaders): boolean {
   return headers['x-stainless-retry-count'] !== undefined || headers['idempotency-key'] !== undefined
 }
 

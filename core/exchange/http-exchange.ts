@@ -91,7 +91,7 @@ export class HttpExchange implements BuiltInExchange, Indexed, ReplyExchange, Re
   readonly #server: ServerResources
   readonly resources: ExchangeResources
   readonly #whenOver = new Set<(why: EndCause) => void>()
-  /** Bytes of memory that the body takes. */
+  /** Bytes of memory that were reserved for the body. */
   #bodyMemoryBytes = 0
 
   constructor(req: IncomingMessage, res: ServerResponse, setup: RequestSetup, server: ServerResources) {

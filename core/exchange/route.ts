@@ -59,7 +59,7 @@ export class Route {
   readonly #leftOut = new Set<string>()
   /** Set if the gateway or the provider is asked for a compaction. */
   readonly compacting: Compacting | undefined
-  /** What went with values of the gateway's own, if the request had any when it was sent. */
+  /** What was left out together with values of the gateway's own, if the request had any when it was sent. */
   #dropped: DroppedFields | undefined
 
   constructor({ candidates, retry, translate, translation, compacting }: RouteParts) {

@@ -6,6 +6,7 @@
 import { type Contents, ContentsReader } from './contents.ts'
 import { type Conversation, conversationOf } from './conversation.ts'
 import { measuring } from '../lib/json/escapes.ts'
+import { joined } from '../lib/byte-buffer.ts'
 import type { JsonScanner } from '../lib/json/scanner.ts'
 import { Tape } from '../lib/json/tape.ts'
 import { listOf } from '../lib/json/rebuild.ts'
@@ -285,8 +286,7 @@ export class Body {
 
   /** The bytes to send. */
   bytes(): Buffer {
-    const parts = this.parts()
-    return parts.length === 1 ? (parts[0] as Buffer) : Buffer.concat(parts)
+    return joined(this.parts())
   }
 
   /** The bytes to send, in parts: most of them are those that arrived. */

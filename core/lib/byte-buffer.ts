@@ -1,6 +1,16 @@
 /** No bytes. */
 export const NOTHING = Buffer.alloc(0)
 
+/** Returns the number of bytes in parts. */
+export function bytesIn(parts: readonly Buffer[]): number {
+  return parts.reduce((sum, { length }) => sum + length, 0)
+}
+
+/** Returns parts as one buffer. A single part is not copied. */
+export function joined(parts: readonly Buffer[]): Buffer {
+  return parts.length === 1 ? (parts[0] as Buffer) : Buffer.concat(parts)
+}
+
 /**
  * Bytes that arrive in pieces and are joined as they arrive. However small the pieces are, they take at most about
  * twice the memory of their bytes, and each byte is copied about twice at most.

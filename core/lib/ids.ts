@@ -11,10 +11,10 @@ export function timedId(nowMs: number): string {
     digits = randomBytes(10_000).toString('hex')
     used = 0
   }
-  const time = nowMs.toString(16).padStart(12, '0')
+  const time = Math.floor(nowMs).toString(16).padStart(12, '0')
   const random = digits.slice(used, (used += 20))
   const variant = '89ab'[Number.parseInt(random[19] as string, 16) & 3]
-  return `${time.slice(0, 8)}-${time.slice(8)}-7${random.slice(0, 3)}-${variant}${random.slice(3, 6)}-${random.slice(6, 18)}`
+  return idFromDigits(`${time}7${random.slice(0, 3)}${variant}${random.slice(3, 18)}`)
 }
 
 /** Returns the 16 bytes of an id. */
@@ -24,8 +24,11 @@ export function bytesOfId(id: string): Uint8Array {
 
 /** Returns the id with these 16 bytes. */
 export function idFromBytes(bytes: Uint8Array): string {
-  const hex = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString('hex')
-  return [hex.slice(0, 8), hex.slice(8, 12), hex.slice(12, 16), hex.slice(16, 20), hex.slice(20)].join('-')
+  return idFromDigits(Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString('hex'))
+}
+
+function idFromDigits(hex: string): string {
+  return `${hex.slice(0, 8)}-${hex.slice(8, 12)}-${hex.slice(12, 16)}-${hex.slice(16, 20)}-${hex.slice(20)}`
 }
 
 /** Returns the time in an id, in milliseconds since the epoch. */

@@ -8,7 +8,13 @@ export * from '../metering/index.ts'
 // Requests and replies.
 export type { Quota, Upstream } from '../config/config.ts'
 export { afterWait } from '../errors.ts'
-export { ClientRequest, resendPartOf, requestDigest, idempotencyName } from '../exchange/client-requests.ts'
+export {
+  ClientRequest,
+  mayBeSentAgain,
+  resendPartOf,
+  requestDigest,
+  idempotencyName,
+} from '../exchange/client-requests.ts'
 export type { Extras } from '../exchange/built-in.ts'
 export type { Stored } from '../exchange/exchange.ts'
 export { type Candidate, candidateOf, type Compacting, Route, type RouteParts } from '../exchange/route.ts'

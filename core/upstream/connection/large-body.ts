@@ -24,13 +24,3 @@ export class LargeBody implements AsyncIterable<Buffer> {
     }
   }
 }
-
-/** Returns the number of bytes in parts. */
-export function bytesIn(parts: readonly Buffer[]): number {
-  return parts.reduce((sum, { length }) => sum + length, 0)
-}
-
-/** Returns parts as one buffer. A single part is not copied. */
-export function joined(parts: readonly Buffer[]): Buffer {
-  return parts.length === 1 ? (parts[0] as Buffer) : Buffer.concat(parts)
-}

@@ -8,12 +8,13 @@
 import type { IncomingHttpHeaders } from 'node:http'
 import { createProxyServer } from 'http-proxy-3'
 import type { Dispatcher } from 'undici'
+import { bytesIn, joined } from '../../lib/byte-buffer.ts'
 import { deadline, type Deadline } from '../../lib/deadline.ts'
 import { GatewayError, soonMs } from '../../errors.ts'
 import type { UpstreamTimeouts } from '../../config/config.ts'
 import { type ConnectionInUse, Connections, type ConnectionTimes, type Peer } from './connections.ts'
 import { LONG_BYTES } from '../../lib/turns.ts'
-import { bytesIn, joined, LargeBody } from './large-body.ts'
+import { LargeBody } from './large-body.ts'
 import { UpstreamBody } from './reply-body.ts'
 
 /** The address of a request and the time limits of each step, in milliseconds. */
