@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import pg from 'pg'
 import t from 'tap'
-import { timedId } from '../../core/lib/ids.ts'
+import { bytesOfId, idFromBytes, timedId, timeOfId } from '../../core/lib/ids.ts'
 import { createLog, Scrubber } from '../../core/lib/log.ts'
 import { setMeta } from '../../core/records/migrations.ts'
 import { openPostgres } from '../../core/records/postgres.ts'
@@ -379,6 +379,15 @@ onEachEngine('a search finds keys by parts of their names, whatever the case and
   t.same(await found('%'), ['100%_sure'])
   t.same(await found('PLAIN'), ['plain'])
   t.same(await found('nobody'), [])
+})
+
+t.test('an id is a UUID of version 7 with its millisecond, and no two are alike', t => {
+  const ids = Array.from({ length: 2000 }, () => timedId(NOW + 0.7))
+  for (const id of ids) if (!/^[\da-f]{8}-[\da-f]{4}-7[\da-f]{3}-[89ab][\da-f]{3}-[\da-f]{12}$/.test(id)) t.fail(id)
+  t.strictSame([...new Set(ids.map(timeOfId))], [NOW])
+  t.equal(new Set(ids).size, ids.length)
+  t.equal(idFromBytes(bytesOfId(ids[0] ?? '')), ids[0])
+  t.end()
 })
 
 t.test('records of a version that was never released are refused', async t => {
