@@ -313,8 +313,8 @@ export class Gateway {
       log,
       now,
       newId,
-      balance: ({ id }) => reads.balance(id),
-      usage: ({ id }) => reads.summary(id, now()),
+      balance: ({ account }) => reads.balance(account),
+      usage: ({ whose }) => reads.summary(whose, now()),
       status: this.#status(config),
     }
   }

@@ -1,4 +1,4 @@
-import { GatewayError, Reply } from 'tollgate/plugin'
+import { GatewayError, type Key, Reply } from 'tollgate/plugin'
 import {
   csvReply,
   defineBuiltIn,
@@ -52,11 +52,11 @@ export default defineBuiltIn({
     return {
       async request({ key, query }) {
         const kind = query.get('kind') ?? ''
-        if (kind === 'all') return statement(key.id, query)
+        if (kind === 'all') return statement(key.whose, query)
         if (kind !== '' && kind !== 'requests')
           throw new GatewayError('bad_request', { param: 'kind', message: '"kind" must be requests or all.' })
         const page = async (wish: ReturnType<typeof historyWish>) => {
-          const { entries, next } = await historyPage(range => ledger.reads.history(key.id, range), key.id, wish)
+          const { entries, next } = await historyPage(range => ledger.reads.history(key.whose, range), key.id, wish)
           return { data: await pricedEntries(ledger, key.id, entries), next }
         }
         if (query.get('format') === 'csv') {
@@ -77,13 +77,13 @@ export default defineBuiltIn({
           total:
             wish.filtered || wish.from !== undefined || wish.to !== undefined
               ? null
-              : await ledger.reads.historyLength(key.id),
+              : await ledger.reads.historyLength(key.whose),
         }
         return Reply.json(reply, PRIVATE)
       },
     }
 
-    async function statement(account: string, query: URLSearchParams): Promise<Reply> {
+    async function statement(whose: Key['whose'], query: URLSearchParams): Promise<Reply> {
       const wrong = [...query.keys()].find(name => !STATEMENT_PARAMETERS.has(name))
       if (wrong !== undefined)
         throw new GatewayError('bad_request', { param: wrong, message: `A statement has no parameter "${wrong}".` })
@@ -91,10 +91,10 @@ export default defineBuiltIn({
       const given = query.get('cursor') || undefined
       if (query.get('format') === 'csv')
         return csvReply('statement', STATEMENT_COLUMNS, cursor =>
-          statementPage(ledger, account, cursor ?? given, CSV_ROWS),
+          statementPage(ledger, whose, cursor ?? given, CSV_ROWS),
         )
-      const { data, next } = await statementPage(ledger, account, given, size)
-      const sums = await statementSums(ledger, account)
+      const { data, next } = await statementPage(ledger, whose, given, size)
+      const sums = await statementSums(ledger, whose.account)
       return Reply.json(
         { object: 'list', kind: 'all', data, has_more: next !== undefined, next_cursor: next ?? null, sums },
         PRIVATE,

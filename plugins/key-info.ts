@@ -57,12 +57,12 @@ export default defineBuiltIn({
 
     return {
       async request({ key, path, query }) {
-        if (path.endsWith('/usage')) return Reply.json(await keyDays(ledger, key.id, query, now()), PRIVATE)
+        if (path.endsWith('/usage')) return Reply.json(await keyDays(ledger, key.whose, query, now()), PRIVATE)
         const type = config.keyTypes.get(key.type) as KeyType
         const [record, balance, summary, quota] = await Promise.all([
           keys.changes.record(key.id),
           balanceOf(ledger, key, now()),
-          ledger.reads.summary(key.id, now()),
+          ledger.reads.summary(key.whose, now()),
           accountQuotas(type, key.id),
         ])
         const info = {

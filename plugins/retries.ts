@@ -108,7 +108,7 @@ class Requests {
   async #beginNamed(x: Known, name: string): Promise<void> {
     const request = this.#begin(x, name)
     try {
-      const claim = await this.#host.ledger.claims.claim(x.key.id, name, request.digest)
+      const claim = await this.#host.ledger.claims.claim(x.key.spender, name, request.digest)
       if (typeof claim === 'string') throw claim === request.digest ? new GatewayError('request_conflict') : otherBody()
       request.claim = claim
     } catch (thrown) {

@@ -1,4 +1,4 @@
-import type { Config, KeyType } from 'tollgate/plugin'
+import type { Config, Key, KeyType } from 'tollgate/plugin'
 import {
   type Body,
   type Candidate,
@@ -99,7 +99,7 @@ class Routing {
   async withItems(x: Known, items: Items, ids: readonly string[], isTranslated: boolean): Promise<void> {
     const owner = ownerOf(x)
     const kept = owner ? await this.#host.ledger.kept.read(owner, ids) : new Map<string, string>()
-    const stored = await this.#host.ledger.storedObjects.sizes(x.key.id, ids)
+    const stored = await this.#host.ledger.storedObjects.sizes(x.key.spender, ids)
     const having = x.model.entry.upstreams.filter(each => each.speaks.includes(x.format) && !isMade(x, each))
     const accounts = new Set(having.flatMap(upstream => upstream.accounts.map(({ name }) => name)))
     const isThere = (index: number): boolean => accounts.has(stored[index]?.at ?? '')
@@ -220,9 +220,9 @@ function received(body: Body): Pick<Body, 'get'> {
 }
 
 /** The owner of the items of a reply. Undefined for a request without a secret: only a secret can encrypt them. */
-function ownerOf(x: Known): { account: string; secret: string } | undefined {
+function ownerOf(x: Known): { spender: Key['spender']; secret: string } | undefined {
   const secret = presented(x.headers)
-  return secret === undefined ? undefined : { account: x.key.id, secret }
+  return secret === undefined ? undefined : { spender: x.key.spender, secret }
 }
 
 /** Whether the gateway makes the compaction that a request asks for, if this upstream serves. */

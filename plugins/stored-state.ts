@@ -70,7 +70,7 @@ async function sizeOf(
   references: readonly StoredReference[],
 ): Promise<{ stored: Stored }> {
   const sizes = await host.ledger.storedObjects.sizes(
-    x.key.id,
+    x.key.spender,
     references.map(({ id }) => id),
   )
   const unknown = references[sizes.indexOf(undefined)]
@@ -119,7 +119,7 @@ async function pin(
  */
 async function bind(host: BuiltInHost, x: Known, compactions: readonly StoredReference[]): Promise<void> {
   const made = await host.ledger.storedObjects.sizes(
-    x.key.id,
+    x.key.spender,
     compactions.map(({ id }) => id),
   )
   const at = made.findLast(size => size !== undefined)?.at
@@ -137,7 +137,7 @@ function note(
   found: Omit<Parameters<BuiltInHost['ledger']['storedObjects']['note']>[1], 'at'>,
 ): void {
   ledger.storedObjects
-    .note(x.key.id, { ...found, at: x.route.account.name })
+    .note(x.key.spender, { ...found, at: x.route.account.name })
     .catch((cause: unknown) =>
       log.warn({ exchange: x.id, err: cause }, 'cannot record what a reply stored at its upstream'),
     )

@@ -304,14 +304,14 @@ function holdRequest(
       metering.delivered(x, charged, (x as Partial<Metered>).runningHold?.isStreaming === true),
       x.model.entry.priceName,
     )
-  const { id, version, rotation } = x.key
+  const { spender, version, rotation } = x.key
   return {
     id: x.id,
     amount,
     least,
     notes: metering.notesAtStart(x, address),
     floor,
-    account: id,
+    ...spender,
     version,
     rotation,
     concurrency,

@@ -596,7 +596,7 @@ t.test('a stage that takes too long to watch what is recorded does not stop reco
   })
   await g.settled(key)
   await g.gateway.ledger.background.archiveAll()
-  t.equal((await g.gateway.records.history.entries(await g.id(key), { count: 5 })).length, 1)
+  t.equal((await g.gateway.records.history.entries({ account: await g.id(key) }, { count: 5 })).length, 1)
 })
 
 t.test('an unknown hook and an unknown scope are refused with a suggestion', async t => {

@@ -2,6 +2,7 @@
 import { hash } from 'node:crypto'
 import { GatewayError } from '../errors.ts'
 import type { Ledger } from '../ledger/ledger.ts'
+import type { Whose } from '../records/entry.ts'
 import { orUnavailable } from '../records/unavailable.ts'
 import { NEWEST, type StatementLine, type StatementPlace } from '../records/statement.ts'
 import { credits, isoTime } from './views.ts'
@@ -36,12 +37,13 @@ export interface StatementRows {
  */
 export async function statementPage(
   { records }: Pick<Ledger, 'records'>,
-  account: string,
+  whose: Whose,
   cursor: string | undefined,
   size: number,
 ): Promise<StatementRows> {
-  const place = placeIn(cursor, `${records.id} ${account}`)
-  const { lines, next, opening } = await orUnavailable(records.history.statement(account, place, size))
+  const owner = `${records.id} ${whose.account} ${whose.key ?? ''}`
+  const place = placeIn(cursor, owner)
+  const { lines, next, opening } = await orUnavailable(records.history.statement(whose, place, size))
   const first = opening && {
     number: opening.number,
     type: 'opening',
@@ -50,7 +52,7 @@ export async function statementPage(
   }
   return {
     data: [...lines.map(lineView), ...(first ? [{ ...NO_LINE, ...first }] : [])],
-    next: next && cursorOf(next, `${records.id} ${account}`),
+    next: next && cursorOf(next, owner),
   }
 }
 
@@ -60,8 +62,8 @@ export async function statementPage(
  * @throws GatewayError unavailable
  */
 export async function statementSums(ledger: Ledger, account: string): Promise<Record<string, unknown>> {
-  const key = await orUnavailable(ledger.records.keys.get(account))
-  const booked = key ? key.granted - key.settled : 0n
+  const recorded = await orUnavailable(ledger.records.accounts.get(account))
+  const booked = recorded ? recorded.granted - recorded.settled : 0n
   const { balance, held } = await ledger.reads.balance(account)
   const sums = { booked, balance, held, not_booked: booked - balance - held }
   return {

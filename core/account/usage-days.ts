@@ -3,7 +3,7 @@ import { GatewayError } from '../errors.ts'
 import type { Ledger } from '../ledger/ledger.ts'
 import { orUnavailable } from '../records/unavailable.ts'
 import { formatCredits } from '../money/credits.ts'
-import { type Count, dayOf, DAY_MS } from '../records/entry.ts'
+import { type Count, dayOf, DAY_MS, type Whose } from '../records/entry.ts'
 
 /** Days of a report that names none, and most days of one report. */
 const DAYS = 30
@@ -40,9 +40,9 @@ function wrong(param: string, message: string): GatewayError {
  * @param query with `from` and `to`
  * @throws GatewayError bad_request or unavailable
  */
-export async function keyDays(ledger: Ledger, key: string, query: URLSearchParams, now: number): Promise<object> {
+export async function keyDays(ledger: Ledger, whose: Whose, query: URLSearchParams, now: number): Promise<object> {
   const { from, to } = daysAsked(query, now)
-  const days = await orUnavailable(ledger.records.history.days(key, from, to))
+  const days = await orUnavailable(ledger.records.history.days(whose, from, to))
   const data = days.map(({ day, all, models }) => ({
     day: new Date(day * DAY_MS).toISOString().slice(0, 10),
     ...shown(all),

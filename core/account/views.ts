@@ -42,10 +42,10 @@ export function standing(
 
 /** Returns what is left of a key's allocation: top-level members for balance widgets, `data` for key tools. */
 export async function balanceOf(ledger: Ledger, key: Key, now: number): Promise<Record<string, unknown>> {
-  const { granted, balance, held, settled } = await ledger.reads.balance(key.id)
+  const { granted, balance, held, settled } = await ledger.reads.balance(key.account)
   const { status, message } = standing(key, balance, now)
   // While the records are away, a balance is still exact.
-  const summary = await ledger.reads.summary(key.id, now).catch(() => undefined)
+  const summary = await ledger.reads.summary(key.whose, now).catch(() => undefined)
   const periods = summary && dayUsage(summary, now)
   const expiresAt = isoTime(key.expiresAt)
   return {

@@ -50,7 +50,7 @@ export class RequestBook {
     const request = {
       id: x.id,
       at: this.#environment.now(),
-      account: caller.id,
+      ...caller.spender,
       type: caller.type,
       model: x.model ? modelOf(x) : '',
       upstream: x.attempts.at(-1)?.account ?? '',

@@ -102,9 +102,9 @@ export interface Host {
    */
   readonly retired: AbortSignal
   /** Returns the sums of a key, in nano-credits. @throws GatewayError unavailable */
-  balance(key: Pick<Key, 'id'>): Promise<Balance>
+  balance(key: Pick<Key, 'account'>): Promise<Balance>
   /** Returns what a key has used: in all, by UTC day and by model. @throws GatewayError unavailable */
-  usage(key: Pick<Key, 'id'>): Promise<KeyUsage>
+  usage(key: Pick<Key, 'whose'>): Promise<KeyUsage>
 }
 
 /** What a key has used. Amounts are in nano-credits. */

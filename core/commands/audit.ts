@@ -21,7 +21,7 @@ export interface AuditOptions {
 /** Runs the audit and prints its findings. With `repair`, it first corrects the held sums. */
 export async function runAudit(environment: Environment, config: Config, options: AuditOptions): Promise<void> {
   const { corrections, ...report } = await onLedger(environment, config, async (ledger, keys) => {
-    const only = options.key === undefined ? undefined : (await find(keys, options.key)).id
+    const only = options.key === undefined ? undefined : (await find(keys, options.key)).account
     const corrected = options.repair ? await repair(ledger, environment, config, only) : undefined
     const found = await audit(ledger, only === undefined ? undefined : [only], options.reprice ? 'charges' : 'whole')
     return { ...found, corrections: corrected }

@@ -4,7 +4,7 @@ import { suggest } from '../lib/suggest.ts'
 import { duration } from '../config/units.ts'
 import type { Reached } from '../keys/changes.ts'
 import type { Keys } from '../keys/keys.ts'
-import type { RecordedKey } from '../records/key-records.ts'
+import { type RecordedKey, whoseOf } from '../records/key-records.ts'
 import { addAudit } from '../records/audit-log.ts'
 import { KEY_STATES } from '../records/key-search.ts'
 import { formatCredits, MAX_AMOUNT, parseDecimal } from '../money/credits.ts'
@@ -151,7 +151,7 @@ export async function showHistory(
   const before =
     options.cursor === undefined ? undefined : wholeOption(options.cursor, '--cursor', Number.MAX_SAFE_INTEGER)
   const entries = await onLedger(environment, config, async (ledger, keys) =>
-    ledger.reads.history((await find(keys, id)).id, { before, count }),
+    ledger.reads.history(whoseOf(await find(keys, id)), { before, count }),
   )
   for (const entry of entries) {
     const shown = shownEntry(entry)
@@ -225,7 +225,7 @@ export async function topUp(
       })
       const audit = auditEntry(environment, 'key.topup', key.id, { credits: formatCredits(sum) })
       const now = await ledger.accounts.grant(
-        key.id,
+        key.account,
         { id: `topup:${idempotencyKey}`, amount: sum, notes: { reason: 'topup' } },
         sql => addAudit(sql, audit),
       )

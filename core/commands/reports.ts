@@ -7,6 +7,7 @@ import { inOneLine } from '../lib/printable.ts'
 import { statementPage } from '../account/statement-page.ts'
 import { isoTime } from '../account/views.ts'
 import { runningOutView } from '../operator/trend.ts'
+import { whoseOf } from '../records/key-records.ts'
 import { runningOut } from '../records/running-out.ts'
 import { csvLine } from '../lib/csv.ts'
 import { find } from './keys.ts'
@@ -77,7 +78,7 @@ export async function showStatement(
 ): Promise<void> {
   const count = wholeOption(options.limit, '--limit', ROWS_MAX)
   const { data, next } = await onLedger(environment, config, async (ledger, keys) =>
-    statementPage(ledger, (await find(keys, id)).id, options.cursor, count),
+    statementPage(ledger, whoseOf(await find(keys, id)), options.cursor, count),
   )
   const rows = data as readonly Readonly<Record<string, string | number | null>>[]
   if (options.csv && rows[0]) environment.print(csvLine(Object.keys(rows[0])))

@@ -16,7 +16,7 @@ import { SLICE_BYTES, turn } from '../lib/turns.ts'
 /** A request of a client that may be sent again. */
 export class ClientRequest {
   /** The id of the key that sent it. */
-  readonly account: string
+  readonly key: string
   /** The hash of the client's idempotency key; undefined if it sent none. */
   readonly name: string | undefined
   /** The claim in the store on the idempotency key. */
@@ -27,7 +27,7 @@ export class ClientRequest {
   #digest: string | undefined
 
   constructor(exchange: BuiltInExchange & BuiltInWith<'key' | 'body'>, name: string | undefined) {
-    this.account = exchange.key.id
+    this.key = exchange.key.id
     this.name = name
     this.#exchange = exchange
     this.#outlet = exchange.outlet
@@ -179,47 +179,47 @@ export class ClientRequests {
   }
 
   /**
-   * Whether a request may be a resend of an earlier one of this account: of one with the same idempotency key, or of one whose
+   * Whether a request may be a resend of an earlier one of this key: of one with the same idempotency key, or of one whose
    * client has left.
    */
-  mayJoin(account: string, { headers }: Pick<BuiltInExchange, 'headers'>): boolean {
+  mayJoin(key: string, { headers }: Pick<BuiltInExchange, 'headers'>): boolean {
     const header = headers['idempotency-key']
-    if (typeof header === 'string') return this.named(account, idempotencyName(header)) !== undefined
+    if (typeof header === 'string') return this.named(key, idempotencyName(header)) !== undefined
     if (!(Number(headers['x-stainless-retry-count']) > 0)) return false
-    return this.#abandonedBy(account).length > 0
+    return this.#abandonedBy(key).length > 0
   }
 
-  /** The request of this account with an idempotency key. */
-  named(account: string, name: string): ClientRequest | undefined {
-    const request = this.#named.get(`${account} ${name}`)
+  /** The request of this key with an idempotency key. */
+  named(key: string, name: string): ClientRequest | undefined {
+    const request = this.#named.get(`${key} ${name}`)
     return request && this.#known(request) ? request : undefined
   }
 
   /** Whether the request with this key was given up and has not been settled yet. */
-  ending(account: string, name: string): boolean {
-    const request = this.#named.get(`${account} ${name}`)
+  ending(key: string, name: string): boolean {
+    const request = this.#named.get(`${key} ${name}`)
     return request?.runs === true && request.spent
   }
 
   /** The same request, sent earlier, whose client has left. */
-  abandoned(account: string, request: BuiltInExchange & BuiltInWith<'body'>): ClientRequest | undefined {
-    const left = this.#abandonedBy(account)
+  abandoned(key: string, request: BuiltInExchange & BuiltInWith<'body'>): ClientRequest | undefined {
+    const left = this.#abandonedBy(key)
     if (left.length === 0) return undefined
     const digest = requestDigest(request)
     return left.find(earlier => earlier.digest === digest)
   }
 
-  #abandonedBy(account: string): ClientRequest[] {
-    return [...(this.#all.get(account) ?? [])].filter(request => request.abandoned && this.#known(request))
+  #abandonedBy(key: string): ClientRequest[] {
+    return [...(this.#all.get(key) ?? [])].filter(request => request.abandoned && this.#known(request))
   }
 
   /** Notes a request that begins. */
   begin(request: ClientRequest): void {
-    const { account, name } = request
-    if (name !== undefined) this.#named.set(`${account} ${name}`, request)
-    const all = this.#all.get(account)
+    const { key, name } = request
+    if (name !== undefined) this.#named.set(`${key} ${name}`, request)
+    const all = this.#all.get(key)
     if (all) all.add(request)
-    else this.#all.set(account, new Set([request]))
+    else this.#all.set(key, new Set([request]))
   }
 
   /** Keeps a request that has ended, for its resend. */
@@ -237,12 +237,11 @@ export class ClientRequests {
 
   /** Forgets a request. */
   drop(request: ClientRequest): void {
-    const { account, name } = request
+    const { key, name } = request
     request.forget()
-    if (name !== undefined && this.#named.get(`${account} ${name}`) === request)
-      this.#named.delete(`${account} ${name}`)
-    const all = this.#all.get(account)
+    if (name !== undefined && this.#named.get(`${key} ${name}`) === request) this.#named.delete(`${key} ${name}`)
+    const all = this.#all.get(key)
     all?.delete(request)
-    if (all?.size === 0) this.#all.delete(account)
+    if (all?.size === 0) this.#all.delete(key)
   }
 }

@@ -21,6 +21,10 @@ export interface NewKeys {
   /** In nano-credits, for each key. */
   readonly credits: bigint
   readonly expiresAt: number | undefined
+  /** The most that each may be charged in its life, in nano-credits. */
+  readonly cap?: bigint | undefined
+  /** The balance that they spend from. Each key has one of its own if it is left out. */
+  readonly account?: string | undefined
 }
 
 /**
@@ -89,14 +93,24 @@ export class KeyChanges {
    * @throws GatewayError unavailable if none was created; what `also` throws
    */
   async createMany(wish: NewKeys, count: number, extras: ChangeExtras = {}): Promise<CreatedKey[]> {
-    const { type, name, batch = '', label = '', credits, expiresAt } = wish
+    const { type, name, batch = '', label = '', credits, expiresAt, cap, account } = wish
     const { also, secrets = newSecret } = extras
     const createdAt = this.#now()
     const created: { key: KeyRecord; secret: string }[] = []
     while (created.length < count) {
       const { secret, digest, hint } = secrets()
       const id = `key_${randomBytes(9).toString('hex')}`
-      const own = { id, type, name, batch, status: 'active' as const, expiresAt, createdAt }
+      const own = {
+        id,
+        account: account ?? id,
+        type,
+        name,
+        batch,
+        status: 'active' as const,
+        expiresAt,
+        createdAt,
+        cap,
+      }
       created.push({ key: { ...own, version: 1, digest, label: label || hint, hint, rotation: 0 }, secret })
       if (created.length % MADE_AT_ONCE === 0) await turn()
     }
@@ -104,17 +118,31 @@ export class KeyChanges {
     const recorded = await this.#recorded(
       async () => {
         const at = this.#ledger.continuity.now()
-        await this.#ledger.records.keys.add(keys, credits, at, also && (sql => also(sql, keys)))
+        const within = also && ((sql: Sql) => also(sql, keys))
+        const recorded = this.#ledger.records.keys
+        await (account === undefined
+          ? recorded.add(keys, credits, at, within)
+          : recorded.join(account, keys, at, within))
         return true
       },
       keys[0],
       true,
     )
-    const [grants, granted] = credits > 0n ? [1, credits] : [0, 0n]
-    const sums = { grants, granted, settled: 0n, ordinal: 0, endedAt: 0, pending: true }
-    const reached = recorded === true ? await this.#write(keys.map(key => ({ ...key, ...sums }))) : 'unknown'
+    const reached = recorded === true ? await this.#write(await this.#recordedOf(keys, credits, account)) : 'unknown'
     for (const { digest } of keys) this.#observer.appeared(digest)
     return created.map(each => ({ ...each, reached }))
+  }
+
+  /** Returns new keys with the sums of their accounts. @throws GatewayError unavailable */
+  async #recordedOf(
+    keys: readonly KeyRecord[],
+    credits: bigint,
+    account: string | undefined,
+  ): Promise<readonly RecordedKey[]> {
+    const [grants, granted] = credits > 0n ? [1, credits] : [0, 0n]
+    const fresh = { shared: false, grants, granted, settled: 0n, ordinal: 0, endedAt: 0, pending: true }
+    const sums = account === undefined ? fresh : await orUnavailable(this.#ledger.records.accounts.get(account))
+    return keys.map(key => ({ ...fresh, ...sums, ...key }))
   }
 
   /**
@@ -275,7 +303,7 @@ export class KeyChanges {
         if (!before) throw new RangeError(`there is no key ${id}`)
         if (before.status === 'deleted' && !recorded) throw new RangeError(`the key ${id} is deleted`)
         const { version, status } = await orUnavailable(
-          readFields(scripts.redis, scripts.keys.of(id).account, ['version', 'status']),
+          readFields(scripts.redis, scripts.keys.record({ account: before.account, key: id }), ['version', 'status']),
         )
         // The store is the first to know that a key is disabled.
         const disabled = before.status === 'active' && status === 'disabled' && Number(version) >= before.version
@@ -312,7 +340,7 @@ export class KeyChanges {
 
 /** Whether two records of a key say the same. */
 function isSame(one: KeyRecord, other: KeyRecord): boolean {
-  const members = ['version', 'digest', 'status', 'name', 'label', 'expiresAt', 'rotation'] as const
+  const members = ['version', 'digest', 'status', 'name', 'label', 'expiresAt', 'rotation', 'cap'] as const
   return members.every(member => one[member] === other[member])
 }
 
@@ -323,7 +351,9 @@ function isSame(one: KeyRecord, other: KeyRecord): boolean {
  */
 export async function disableInStore(scripts: Scripts, id: string): Promise<boolean> {
   await scripts.write('SADD', scripts.keys.shared('disabled'), id)
-  const { account } = scripts.keys.of(id)
-  const [kind] = await scripts.run(operation('disable', id, { account }, {}))
+  // The records may be away, so the store itself says where the key spends.
+  const account = (await orUnavailable(scripts.redis.hget(scripts.keys.shared('homes'), id))) ?? id
+  const record = scripts.keys.record({ account, key: id })
+  const [kind] = await scripts.run(operation('disable', account, { record }, {}))
   return kind !== 'unknown'
 }

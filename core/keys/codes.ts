@@ -62,7 +62,7 @@ export class CodeBook {
     const created: CreatedCode[] = []
     while (created.length < count) {
       const text = texts()
-      const state = { cancelledAt: undefined, usedAt: undefined, account: undefined, request: '' }
+      const state = { cancelledAt: undefined, usedAt: undefined, key: undefined, request: '' }
       const id = `code_${randomBytes(9).toString('hex')}`
       created.push({ code: { ...wish, ...state, id, createdAt, hint: `TG-...${text.slice(-4)}` }, text })
       if (created.length % MADE_AT_ONCE === 0) await turn()
@@ -93,11 +93,11 @@ export class CodeBook {
     const asked = request === undefined ? '' : hash('sha256', request, 'base64url')
     if (code.kind === 'key') return this.#redeemForKey(code, text, { digest, asked, request, types })
     if (!key) throw new CodeRefused('other type', code)
-    const use = { account: key.id, type: key.type, request: asked, now: this.#now() }
-    if (code.usedAt !== undefined && code.account === key.id && asked !== '' && code.request === asked)
+    const use = { key: key.id, type: key.type, request: asked, now: this.#now() }
+    if (code.usedAt !== undefined && code.key === key.id && asked !== '' && code.request === asked)
       return { kind: 'credits', key: key.id, amount: code.amount, repeated: true }
     const grant = { id: `code:${code.id}`, amount: code.amount, notes: { reason: 'code', code: code.id } }
-    const added = await this.#ledger.accounts.grant(key.id, grant, async sql => {
+    const added = await this.#ledger.accounts.grant(key.account, grant, async sql => {
       await useCode(sql, digest, use)
     })
     if (added) return { kind: 'credits', key: key.id, amount: code.amount, repeated: false }
@@ -134,7 +134,7 @@ export class CodeBook {
       const [created] = await this.#keys.createMany({ type, name: '', batch, credits: amount, expiresAt }, 1, {
         secrets: once,
         also: async (sql, [key]) => {
-          await useCode(sql, digest, { account: key?.id ?? '', type, request: asked, now })
+          await useCode(sql, digest, { key: key?.id ?? '', type, request: asked, now })
         },
       })
       if (created?.reached === 'unknown') throw unavailable(new Error('the new key may not be recorded'))

@@ -2,18 +2,29 @@
 import { timingSafeEqual } from 'node:crypto'
 import type { LRUCache } from 'lru-cache'
 import { GatewayError } from '../errors.ts'
+import type { Whose } from '../records/entry.ts'
 import type { KeyRecord } from '../records/key-records.ts'
 import { KeyChanges } from './changes.ts'
 import { secretDigest } from './secrets.ts'
 import type { Ledger } from '../ledger/ledger.ts'
 import { balanceFrom } from '../ledger/reads.ts'
 import { readFields } from '../ledger/script/names.ts'
+import { type Part, partField, partOf } from '../ledger/script/parts.ts'
+import type { Spender } from '../ledger/script/store-keys.ts'
 import { CLOSED_STORE } from '../ledger/recovery/refusals.ts'
 import { orUnavailable, unavailable } from '../records/unavailable.ts'
 import { lru } from '../lib/lru.ts'
 
 /** A key as the store has it. Its type is the name of a key type. */
-export interface Key extends Pick<KeyRecord, 'id' | 'type' | 'status' | 'expiresAt' | 'label' | 'createdAt'> {
+export interface Key extends Pick<
+  KeyRecord,
+  'id' | 'account' | 'type' | 'status' | 'expiresAt' | 'label' | 'createdAt' | 'cap'
+> {
+  readonly spender: Spender
+  /** Whose history and usage its customer sees: its own. */
+  readonly whose: Whose
+  /** What it has of its account, if several keys share that. */
+  readonly part: Part | undefined
   /** Changes whenever the record changes. */
   readonly version: string
   /** Changes whenever the secret is rotated. `0` before the first rotation. */
@@ -24,7 +35,7 @@ export interface Key extends Pick<KeyRecord, 'id' | 'type' | 'status' | 'expires
   readonly settled: bigint
 }
 
-/** The fields of a key in the store. */
+/** The fields of a key's record in the store, and those of its account. */
 const KEY_FIELDS = [
   'type',
   'status',
@@ -34,10 +45,9 @@ const KEY_FIELDS = [
   'label',
   'rotation',
   'createdAt',
-  'balance',
-  'granted',
-  'held',
+  'cap',
 ] as const
+const ACCOUNT_FIELDS = ['balance', 'granted', 'held', 'part'] as const
 
 /** How long an unknown secret is remembered, in milliseconds, and how many. */
 const ABSENT_MS = 5000
@@ -172,14 +182,25 @@ export class Keys {
   }
 
   async #fromStore(digest: string): Promise<Key | undefined> {
-    const { scripts } = this.#ledger
-    const id = await orUnavailable(scripts.redis.get(scripts.keys.pointer(digest)))
-    if (id === null) return undefined
-    const fields = await orUnavailable(readFields(scripts.redis, scripts.keys.of(id).account, KEY_FIELDS))
+    const { redis, keys } = this.#ledger.scripts
+    const pointed = await orUnavailable(redis.get(keys.pointer(digest)))
+    if (pointed === null) return undefined
+    const [account = '', id = account] = pointed.split(' ')
+    const spender = { account, key: id }
+    const own = keys.of(account).account
+    const fields = await orUnavailable(
+      id === account
+        ? readFields(redis, own, [...KEY_FIELDS, ...ACCOUNT_FIELDS])
+        : Promise.all([
+            readFields(redis, keys.record(spender), KEY_FIELDS),
+            readFields(redis, own, ACCOUNT_FIELDS),
+            redis.hget(own, partField(spender)),
+          ]).then(([ofKey, ofAccount, part]) => ({ ...ofKey, ...ofAccount, part })),
+    )
     // A rotated secret may keep its pointer for a moment.
     const current = fields.digest ?? ''
     const same = current.length === digest.length && timingSafeEqual(Buffer.from(current), Buffer.from(digest))
-    return same ? keyFrom(id, fields) : undefined
+    return same ? keyFrom(spender, fields) : undefined
   }
 }
 
@@ -190,14 +211,20 @@ interface Reading {
   next: Promise<Key | undefined> | undefined
 }
 
-type KeyFields = Readonly<Record<(typeof KEY_FIELDS)[number], string | null>>
+type KeyFields = Readonly<Record<(typeof KEY_FIELDS | typeof ACCOUNT_FIELDS)[number], string | null>>
 
-function keyFrom(id: string, fields: KeyFields): Key | undefined {
-  const { type, status, expiresAt, version, label, rotation, createdAt } = fields
+function keyFrom(
+  { account, key: id }: { readonly account: string; readonly key: string },
+  fields: KeyFields,
+): Key | undefined {
+  const { type, status, expiresAt, version, label, rotation, createdAt, cap, part } = fields
   if (!type) return undefined
   const { balance, granted, settled } = balanceFrom(fields)
   return {
     id,
+    account,
+    spender: { account, key: id },
+    whose: part === null && id === account ? { account } : { account, key: id },
     type,
     status: status === 'active' ? 'active' : 'disabled',
     expiresAt: expiresAt ? Number(expiresAt) : undefined,
@@ -206,6 +233,8 @@ function keyFrom(id: string, fields: KeyFields): Key | undefined {
     label: label ?? '',
     // A key without it is older than the field.
     createdAt: Number(createdAt ?? 0),
+    cap: cap ? BigInt(cap) : undefined,
+    part: part === null ? undefined : partOf(part),
     balance,
     granted,
     settled,

@@ -11,6 +11,7 @@ import { bucketAt } from './script/buckets.ts'
 import type { Reads } from './reads.ts'
 import type { Restorer } from './recovery/restore.ts'
 import { operation } from './script/names.ts'
+import { ownerOf } from './script/store-keys.ts'
 import type { Scripts } from './script/scripts.ts'
 import { causeOf, orUnavailable } from '../records/unavailable.ts'
 
@@ -79,7 +80,7 @@ export class Accounts {
       if (amount < 0n) await this.#covered(sql, account, -amount)
       await also?.(sql)
     }
-    const done = await orUnavailable(this.#records.keys.grant(account, wish, BALANCE_MAX, within)).catch(
+    const done = await orUnavailable(this.#records.accounts.grant(account, wish, BALANCE_MAX, within)).catch(
       (thrown: unknown) => {
         throw thrown instanceof NotCovered ? new RangeError(thrown.message) : thrown
       },
@@ -87,19 +88,19 @@ export class Accounts {
     if (done === 'deleted') throw new RangeError(`the key ${account} is deleted`)
     if (done === 'under') throw new RangeError(`the balance has less than ${formatCredits(-amount)} credits`)
     if (done === 'over') throw new RangeError(`a balance may not exceed ${formatCredits(BALANCE_MAX)} credits`)
-    if (!done) throw new RangeError(`there is no key ${account}`)
+    if (!done) throw new RangeError(`there is no balance ${account}`)
     const { grant, added } = done
     if (grant.amount !== amount)
       throw new RangeError(`this idempotency key was already used to ${change(grant.amount)}`)
     // Grants that other calls left pending come first.
-    const key = await orUnavailable(this.#records.keys.get(account))
-    if (!key) throw new RangeError(`there is no key ${account}`)
+    const recorded = await orUnavailable(this.#records.accounts.get(account))
+    if (!recorded) throw new RangeError(`there is no balance ${account}`)
     try {
-      await this.#restorer.restore(key)
+      await this.#restorer.restoreAccount(recorded)
     } catch (cause) {
       throw new GrantPending(cause)
     }
-    await this.#records.keys.applied([key], this.#storeNow()).catch(() => {})
+    await this.#records.accounts.applied([recorded], this.#storeNow()).catch(() => {})
     return added
   }
 
@@ -140,7 +141,13 @@ export class Accounts {
     const { keys } = this.#scripts
     const { account: own, stream } = keys.of(account)
     const names = { account: own, stream, outcomes: keys.outcomes(account, bucketAt(timeOfId(id))) }
-    const args = { id, name: account, amount: entry.charge, notes: notesText(notes) }
+    const args = {
+      id,
+      name: account,
+      owner: ownerOf({ account, key: entry.key }),
+      amount: entry.charge,
+      notes: notesText(notes),
+    }
     const [kind] = await this.#scripts.run(operation('credit', account, names, args))
     if (kind === 'unknown') throw new RangeError(`the store has no key ${account}`)
     return kind === 'ok' ? entry.charge : 0n

@@ -4,13 +4,15 @@
  */
 import { sideBySide } from '../lib/side-by-side.ts'
 import { type Balance, chargesAdded, type HistoryEntry } from '../records/entry.ts'
+import type { RecordedAccount } from '../records/account-records.ts'
 import type { RecordedKey } from '../records/key-records.ts'
 import { chargeParts, recomputed } from './entries.ts'
 import { type Opinion, Opinions } from './opinions.ts'
 import type { Ledger } from './ledger.ts'
 import { orUnavailable } from '../records/unavailable.ts'
 import { balanceFrom } from './reads.ts'
-import { readFields } from './script/names.ts'
+import { type FieldName, FIELDS, readFields } from './script/names.ts'
+import { type Part, partsIn } from './script/parts.ts'
 import { type StreamEntry, unrecorded } from './script/stream.ts'
 
 /** What is wrong with one account. */
@@ -32,7 +34,7 @@ export interface AuditReport {
   readonly opinions: readonly Opinion[]
 }
 
-/** Keys that are read at once, and accounts that are compared at the same time. */
+/** Accounts that are read at once, and that are compared at the same time. */
 const PAGE = 500
 const SIDE_BY_SIDE = 16
 /** Entries that are read at once. */
@@ -48,7 +50,7 @@ const PAUSE_MS = 20
  */
 export type Depth = 'sums' | 'whole' | 'charges'
 
-/** Audits the given keys, or every key, after ending expired holds. @throws GatewayError unavailable */
+/** Audits the given accounts, or every one, after ending expired holds. @throws GatewayError unavailable */
 export async function audit(
   ledger: Ledger,
   accounts?: readonly string[],
@@ -58,7 +60,9 @@ export async function audit(
   await ledger.background.reap()
   const report = { accounts: 0, entries: 0, drifts: [] as Drift[], repriced: 0, unversioned: 0 }
   const opinions = new Opinions()
-  for await (const page of accounts ? [await keysOf(ledger, accounts)] : ledger.records.keys.pages(PAGE)) {
+  const { records } = ledger
+  const pages = accounts ? [await orUnavailable(records.accounts.withIds(accounts))] : records.accounts.pages(PAGE)
+  for await (const page of pages) {
     await sideBySide(page, SIDE_BY_SIDE, async ({ id }) => {
       const { entries, repriced, unversioned, findings } = await new AccountAudit(ledger, id, opinions).run(depth)
       report.accounts++
@@ -80,18 +84,21 @@ export async function auditAccount(ledger: Ledger, account: string, depth: Depth
   return (await new AccountAudit(ledger, account, new Opinions()).run(depth)).findings
 }
 
-async function keysOf({ records }: Ledger, accounts: readonly string[]): Promise<RecordedKey[]> {
-  const found = await Promise.all(accounts.map(account => orUnavailable(records.keys.get(account))))
-  return found.filter(key => key !== undefined)
-}
-
 /** What the store says of an account at one moment. */
 interface AccountInStore extends Balance {
   readonly ordinal: number
   readonly grants: number
-  readonly version: number
   /** The number of its holds. */
   readonly count: number
+  /** What each key has of it, if several share it. */
+  readonly parts: ReadonlyMap<string, Part>
+}
+
+/** What the holds of an account hold, and their number; of all keys, and of each. */
+interface Held {
+  readonly amount: bigint
+  readonly count: number
+  readonly byKey: ReadonlyMap<string, { amount: bigint; count: number }>
 }
 
 /** The audit of one account. */
@@ -128,15 +135,19 @@ class AccountAudit {
    * Compares the sums. Returns undefined if they agree. What differs is certain only if nothing moved while it was read.
    */
   async #compare(): Promise<{ words: string[]; certain: boolean } | undefined> {
-    const key = await orUnavailable(this.#ledger.records.keys.get(this.#account))
-    if (!key) return undefined
+    const { accounts, keys } = this.#ledger.records
+    const recorded = await orUnavailable(accounts.get(this.#account))
+    if (!recorded) return undefined
+    const charges = recorded.shared ? await orUnavailable(accounts.parts(this.#account)) : undefined
+    const records = await orUnavailable(keys.ofAccount(this.#account))
     const before = await this.#inStore()
     const fresh = await unrecorded(this.#ledger.scripts, this.#account)
     const held = await this.#held()
-    const grants = await orUnavailable(this.#ledger.records.keys.grants(this.#account, 1))
+    const grants = await orUnavailable(accounts.grants(this.#account, 1))
+    const behind = await this.#keysBehind(records)
     const after = await this.#inStore()
-    // A new key is written to the store after it was recorded.
-    if ((!before || !after) && key.pending) return undefined
+    // A new account is written to the store after it was recorded, and one without a key need not be there.
+    if ((!before || !after) && (recorded.pending || records.every(({ pending }) => pending))) return undefined
     if (!before || !after) return { words: ['the store does not have the account'], certain: true }
     const words: string[] = []
     const expect = (rule: string, left: bigint, right: bigint): void => {
@@ -144,59 +155,82 @@ class AccountAudit {
     }
     // Exactly the entries that the store had counted when its sums were read, and the records had not.
     const counted = fresh.filter(({ ordinal }) => ordinal <= before.ordinal)
-    const later = counted.filter(({ ordinal }) => ordinal > key.ordinal)
-    const charged = key.settled + (await this.#waiting(counted, key))
+    const later = counted.filter(({ ordinal }) => ordinal > recorded.ordinal)
+    const charged = recorded.settled + (await this.#waiting(counted, recorded))
     expect('settled = the sum of the recorded and the waiting entries', before.settled, charged)
-    expect('the number of entries', BigInt(before.ordinal), BigInt(key.ordinal + later.length))
+    expect('the number of entries', BigInt(before.ordinal), BigInt(recorded.ordinal + later.length))
     const granted = grants.filter(({ n }) => n <= before.grants).reduce((sum, { amount }) => sum + amount, 0n)
     expect('granted = the sum of the grants', before.granted, granted)
     // What is not pending is in the store.
-    if (!key.pending && (before.grants < key.grants || before.version < key.version))
-      words.push(
-        `the store knows the record and the grants: it has version ${before.version} and ${before.grants} grants, of ${key.version} and ${key.grants}`,
-      )
+    if (!recorded.pending && before.grants < recorded.grants)
+      words.push(`the store knows the grants: it has ${before.grants} of ${recorded.grants}`)
+    words.push(...behind)
+    for (const [key, part] of charges ? before.parts : []) {
+      const own = counted.filter(entry => (entry.key ?? this.#account) === key)
+      const recordedOfKey = (charges?.get(key) ?? 0n) + (await this.#waiting(own, recorded))
+      expect(`${key}: charged = the sum of its recorded and its waiting entries`, part.charged, recordedOfKey)
+    }
     const isStill = JSON.stringify(sumsAsText(before)) === JSON.stringify(sumsAsText(after))
     // Holds change during the audit. Compare them only if two reads agree.
     if (isStill) {
       expect('held = the sum of all holds', before.held, held.amount)
       expect('every hold has a lease', BigInt(before.count), BigInt(held.count))
+      for (const [key, part] of before.parts) {
+        const own = held.byKey.get(key) ?? { amount: 0n, count: 0 }
+        expect(`${key}: held = the sum of its holds`, part.held, own.amount)
+        expect(`${key}: the number of its holds`, BigInt(part.holds), BigInt(own.count))
+      }
     }
-    return words.length === 0 ? undefined : { words, certain: isStill && !(await this.#moved(key)) }
+    return words.length === 0 ? undefined : { words, certain: isStill && !(await this.#moved(recorded)) }
+  }
+
+  /** Returns which records of keys the store lacks, although they are not pending. */
+  async #keysBehind(records: readonly RecordedKey[]): Promise<string[]> {
+    const { redis, keys } = this.#ledger.scripts
+    const words = await Promise.all(
+      records.map(async ({ id, account, version, pending }) => {
+        if (pending) return []
+        const { version: has } = await orUnavailable(readFields(redis, keys.record({ account, key: id }), ['version']))
+        return Number(has ?? 0) < version
+          ? [`${id}: the store has version ${has ?? 0} of the record, of ${version}`]
+          : []
+      }),
+    )
+    return words.flat()
   }
 
   /**
-   * Returns what entries that wait add to the charges that were recorded when the key was read. They may be recorded
+   * Returns what entries that wait add to the charges that were recorded when the account was read. They may be recorded
    * already, and a server that took over may have counted them in the place of those that it lost.
    */
-  async #waiting(entries: readonly StreamEntry[], { ordinal }: RecordedKey): Promise<bigint> {
+  async #waiting(entries: readonly StreamEntry[], { ordinal }: RecordedAccount): Promise<bigint> {
     const recorded = await orUnavailable(this.#ledger.records.history.withIds(entries.map(({ id }) => id)))
     for (const [id, entry] of recorded) if (entry.ordinal > ordinal) recorded.delete(id)
     return chargesAdded(entries, recorded)
   }
 
-  /** Whether entries were recorded since a key was read. */
-  async #moved(key: RecordedKey): Promise<boolean> {
+  /** Whether entries were recorded since an account was read. */
+  async #moved(account: RecordedAccount): Promise<boolean> {
     const { ordinal, settled } = await orUnavailable(this.#ledger.records.history.totals(this.#account))
-    return ordinal !== key.ordinal || settled !== key.settled
+    return ordinal !== account.ordinal || settled !== account.settled
   }
 
   async #inStore(): Promise<AccountInStore | undefined> {
     const { redis, keys } = this.#ledger.scripts
-    const names = ['granted', 'balance', 'held', 'ordinal', 'grants', 'holds', 'version'] as const
-    const found = await orUnavailable(readFields(redis, keys.of(this.#account).account, names))
-    if (found.granted === null) return undefined
-    const { ordinal, grants, holds, version } = found
+    const found = await orUnavailable(redis.hgetall(keys.of(this.#account).account))
+    const of = (name: FieldName): string | undefined => found[FIELDS[name]]
+    if (of('granted') === undefined) return undefined
     return {
-      ...balanceFrom(found),
-      ordinal: Number(ordinal),
-      grants: Number(grants),
-      count: Number(holds),
-      version: Number(version),
+      ...balanceFrom({ granted: of('granted'), balance: of('balance'), held: of('held') }),
+      ordinal: Number(of('ordinal')),
+      grants: Number(of('grants')),
+      count: Number(of('holds')),
+      parts: partsIn(this.#account, found),
     }
   }
 
   /** Adds up the holds of the account. */
-  async #held(): Promise<{ amount: bigint; count: number }> {
+  async #held(): Promise<Held> {
     const { redis, keys } = this.#ledger.scripts
     const { leases } = keys.of(this.#account)
     const ids: string[] = []
@@ -209,8 +243,19 @@ class AccountAudit {
       for (let at = 0; at < found.length; at += 2) ids.push((found[at] ?? '').split(' ')[1] ?? '')
     } while (cursor !== '0')
     const texts = await Promise.all([...new Set(ids)].map(id => orUnavailable(redis.get(keys.hold(this.#account, id)))))
-    const holds = texts.filter(text => text !== null)
-    return { amount: holds.reduce((sum, text) => sum + BigInt(text.split(' ')[0] ?? 0), 0n), count: holds.length }
+    const byKey = new Map<string, { amount: bigint; count: number }>()
+    const held = { amount: 0n, count: 0, byKey }
+    for (const text of texts.filter(text => text !== null)) {
+      const [amount = '0', , , , slot = ''] = text.split(' ', 5)
+      const key = slot.split(':')[1] ?? this.#account
+      const own = byKey.get(key) ?? { amount: 0n, count: 0 }
+      byKey.set(key, own)
+      for (const sum of [held, own]) {
+        sum.amount += BigInt(amount)
+        sum.count++
+      }
+    }
+    return held
   }
 
   /** Adds up the recorded entries, and recomputes their charges if wanted. */
@@ -227,7 +272,7 @@ class AccountAudit {
       break
     }
     for (let before: number | undefined; ;) {
-      const page = await this.#ledger.reads.history(this.#account, { before, count: ENTRIES })
+      const page = await this.#ledger.reads.history({ account: this.#account }, { before, count: ENTRIES })
       this.entries += page.length
       if (reprice) for (const entry of page) await this.#reprice(entry)
       if (page.length < ENTRIES) return
@@ -257,5 +302,7 @@ class AccountAudit {
 }
 
 function sumsAsText(account: AccountInStore): Record<string, string> {
-  return Object.fromEntries(Object.entries(account).map(([name, value]) => [name, String(value)]))
+  const { parts, ...sums } = account
+  const texts = [...Object.entries(sums), ...[...parts].map(([key, part]) => [key, Object.values(part)] as const)]
+  return Object.fromEntries(texts.map(([name, value]) => [name, String(value)]))
 }

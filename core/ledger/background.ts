@@ -228,14 +228,21 @@ export class Background {
   /** Writes pending records and grants to the store, and records the keys that were disabled without the records. */
   async applyPending(): Promise<void> {
     const { redis, keys } = this.#scripts
-    const pending = await orUnavailable(this.#records.keys.pending(PENDING_AT_ONCE))
-    for (const key of pending) {
-      // One key that cannot be written must not keep others from it.
+    // One that cannot be written must not keep others from it.
+    for (const key of await orUnavailable(this.#records.keys.pending(PENDING_AT_ONCE))) {
       try {
         await this.#restorer.restore(key)
         await orUnavailable(this.#records.keys.applied([key], this.#continuity.now()))
       } catch (cause) {
         this.#log.warn({ err: cause, key: key.id }, 'the record of a key cannot be written to the store')
+      }
+    }
+    for (const account of await orUnavailable(this.#records.accounts.pending(PENDING_AT_ONCE))) {
+      try {
+        await this.#restorer.restoreAccount(account)
+        await orUnavailable(this.#records.accounts.applied([account], this.#continuity.now()))
+      } catch (cause) {
+        this.#log.warn({ err: cause, balance: account.id }, 'the grants of a balance cannot be written to the store')
       }
     }
     const disabled = await orUnavailable(redis.smembers(keys.shared('disabled')))
@@ -245,14 +252,15 @@ export class Background {
   /** Records that a key is disabled in the store. @returns its record before that, if there is one */
   async recordDisabled(id: string): Promise<RecordedKey | undefined> {
     const { redis, keys } = this.#scripts
-    const { status, version } = await orUnavailable(readFields(redis, keys.of(id).account, ['status', 'version']))
     const key = await orUnavailable(this.#records.keys.get(id))
+    const record = keys.record({ account: key?.account ?? id, key: id })
+    const { status, version } = await orUnavailable(readFields(redis, record, ['status', 'version']))
     if (key?.status === 'active' && status === 'disabled') {
       // If the record has changed meanwhile, the rest of it has yet to be written to the store.
       const ahead = Number(version) > key.version
-      const record = { ...key, status: 'disabled' as const, version: ahead ? Number(version) : key.version + 1 }
+      const disabled = { ...key, status: 'disabled' as const, version: ahead ? Number(version) : key.version + 1 }
       const changed = await orUnavailable(
-        this.#records.keys.change(id, record, { from: key.version, at: this.#continuity.now(), pending: !ahead }),
+        this.#records.keys.change(id, disabled, { from: key.version, at: this.#continuity.now(), pending: !ahead }),
       )
       if (!changed) throw new Error(`the record of ${id} was changed at the same time`)
     }

@@ -2,10 +2,11 @@
 import { randomUUID } from 'node:crypto'
 import { operation } from './script/names.ts'
 import type { Scripts } from './script/scripts.ts'
+import type { Spender } from './script/store-keys.ts'
 
 /** A name that this process has claimed. */
 export interface Claim {
-  readonly account: string
+  readonly of: Spender
   readonly name: string
   readonly value: string
 }
@@ -23,13 +24,13 @@ export class Claims {
   }
 
   /**
-   * Claims a name within an account. The claim lasts one lease and is renewed until it is kept or released.
+   * Claims a name within what a key has. The claim lasts one lease and is renewed until it is kept or released.
    * @param value what the name stands for
    * @returns the claim, or the existing value of the name
    * @throws GatewayError unavailable
    */
-  async claim(account: string, name: string, value: string): Promise<Claim | string> {
-    const claim: Claim = { account, name, value: `${value}.${randomUUID()}` }
+  async claim(of: Spender, name: string, value: string): Promise<Claim | string> {
+    const claim: Claim = { of, name, value: `${value}.${randomUUID()}` }
     const [kind, taken = ''] = await this.#claim(claim, this.#leaseMs).catch((thrown: unknown) => {
       // The store may have recorded the claim although its answer was lost.
       this.#release(claim).catch(() => {})
@@ -61,13 +62,13 @@ export class Claims {
     for (const claim of this.#claims) this.#claim(claim, this.#leaseMs).catch(() => {})
   }
 
-  #claim({ account, name, value }: Claim, ms: number): Promise<readonly string[]> {
-    const keys = { claim: this.#scripts.keys.claim(account, name) }
-    return this.#scripts.run(operation('claim', account, keys, { value, ms }))
+  #claim({ of, name, value }: Claim, ms: number): Promise<readonly string[]> {
+    const keys = { claim: this.#scripts.keys.claim(of, name) }
+    return this.#scripts.run(operation('claim', of.account, keys, { value, ms }))
   }
 
-  async #release({ account, name, value }: Claim): Promise<void> {
-    const keys = { claim: this.#scripts.keys.claim(account, name) }
-    await this.#scripts.run(operation('release', account, keys, { value }))
+  async #release({ of, name, value }: Claim): Promise<void> {
+    const keys = { claim: this.#scripts.keys.claim(of, name) }
+    await this.#scripts.run(operation('release', of.account, keys, { value }))
   }
 }

@@ -3,6 +3,7 @@ import type { Quota } from '../config/config.ts'
 import type { Indexed } from '../lib/swap-list.ts'
 import { MAX_AMOUNT, NANO } from '../money/credits.ts'
 import type { Notes } from '../records/entry.ts'
+import type { Spender } from './script/store-keys.ts'
 
 /** Returns an amount at the key's prices in the unit of a hold, rounded up. @param rate as in `HoldRequest` */
 export function scaled(nano: bigint, rate: bigint | undefined): bigint {
@@ -16,6 +17,8 @@ export type HoldAnswer =
   | { readonly kind: 'held'; readonly hold: Hold }
   /** `ofShare`: the quota has something left, but nothing for this key. */
   | { readonly kind: 'insufficient'; readonly balance: bigint; readonly resetsAt: number; readonly ofShare: boolean }
+  /** The balance has enough, but the cap of the key does not: so much is left of it, which may be below zero. */
+  | { readonly kind: 'capped'; readonly left: bigint }
   | { readonly kind: 'disabled' | 'expired' | 'stale' | 'busy' }
 
 /** A request for a hold, and how its cost so far is known while it runs. */
@@ -51,8 +54,7 @@ export interface HoldRequest extends HoldName {
 export type EndReason = 'disabled' | 'expired' | 'rotated' | 'crowded'
 
 /** Identifies a hold. One exchange may have holds on several accounts under the same id. */
-export interface HoldName {
-  readonly account: string
+export interface HoldName extends Spender {
   readonly id: string
 }
 
@@ -80,6 +82,10 @@ export class Hold implements HoldName, Indexed {
 
   get account(): string {
     return this.request.account
+  }
+
+  get key(): string | undefined {
+    return this.request.key
   }
 
   /** The held amount at the key's prices. */

@@ -5,21 +5,22 @@
 import { createCipheriv, createDecipheriv, hkdfSync, randomBytes } from 'node:crypto'
 import { operation } from './script/names.ts'
 import type { Scripts } from './script/scripts.ts'
+import { nameOf, type Spender } from './script/store-keys.ts'
 import { orUnavailable } from '../records/unavailable.ts'
 
 /** How long an item is kept, in milliseconds. */
 const KEPT_MS = 3_600_000
-/** Most bytes of the items of one account, as they are stored. */
-const ACCOUNT_BYTES = 262_144
+/** Most bytes of the items of one key, as they are stored. */
+const KEY_BYTES = 262_144
 /** Most bytes of the items of a shard. There are 1024 shards, so that all items have at most 256 MiB. */
 const SHARD_BYTES = 262_144
 const BASE64_FACTOR = 4 / 3
 /** Most items of one reply that are kept. */
 const ITEMS_MAX = 256
 
-/** The account whose items are kept, and the secret that its customer presented. */
+/** The key whose items are kept, and the secret that its customer presented. */
 export interface ItemOwner {
-  readonly account: string
+  readonly spender: Spender
   readonly secret: string
 }
 
@@ -27,7 +28,7 @@ export interface ItemOwner {
 export class KeptItems {
   readonly #scripts: Scripts
   readonly #now: () => number
-  /** By account: the running write. Once a client can have seen a reply, its items must be there. */
+  /** By key: the running write. Once a client can have seen a reply, its items must be there. */
   readonly #writing = new Map<string, Promise<unknown>>()
 
   /** @param now milliseconds since the epoch */
@@ -40,31 +41,33 @@ export class KeptItems {
    * Keeps items. Each is a text with an id.
    * @throws GatewayError unavailable
    */
-  async keep({ account, secret }: ItemOwner, items: ReadonlyMap<string, string>): Promise<void> {
+  async keep(owner: ItemOwner, items: ReadonlyMap<string, string>): Promise<void> {
     const { keys } = this.#scripts
-    const key = keyOf({ account, secret })
+    const key = keyOf(owner)
+    const { spender } = owner
+    const name = nameOf(spender)
     const until = String(this.#now() + KEPT_MS)
     const writes = [...items].slice(0, ITEMS_MAX).flatMap(([id, text]) => {
       // As text, what is encrypted is longer by a third.
-      if (Buffer.byteLength(text) * BASE64_FACTOR > ACCOUNT_BYTES) return []
+      if (Buffer.byteLength(text) * BASE64_FACTOR > KEY_BYTES) return []
       const value = `${until} ${sealed(text, `${until} ${id}`, key)}`
-      const args = { name: account, id, value, ms: KEPT_MS, accountMax: ACCOUNT_BYTES, shardMax: SHARD_BYTES }
-      return [this.#scripts.run(operation('keep', account, keys.kept(account), args))]
+      const args = { name, id, value, ms: KEPT_MS, accountMax: KEY_BYTES, shardMax: SHARD_BYTES }
+      return [this.#scripts.run(operation('keep', spender.account, keys.kept(spender), args))]
     })
-    const written = Promise.allSettled([this.#writing.get(account), ...writes])
-    this.#writing.set(account, written)
+    const written = Promise.allSettled([this.#writing.get(name), ...writes])
+    this.#writing.set(name, written)
     await written
-    if (this.#writing.get(account) === written) this.#writing.delete(account)
+    if (this.#writing.get(name) === written) this.#writing.delete(name)
     await Promise.all(writes)
   }
 
   /** Returns the items that are kept, by id. @throws GatewayError unavailable */
-  async read({ account, secret }: ItemOwner, ids: readonly string[]): Promise<ReadonlyMap<string, string>> {
-    await this.#writing.get(account)
+  async read(owner: ItemOwner, ids: readonly string[]): Promise<ReadonlyMap<string, string>> {
+    await this.#writing.get(nameOf(owner.spender))
     const { keys, redis } = this.#scripts
-    const { items } = keys.kept(account)
+    const { items } = keys.kept(owner.spender)
     const found = await orUnavailable(redis.hmget(items, ...ids))
-    const key = keyOf({ account, secret })
+    const key = keyOf(owner)
     return new Map(
       ids.flatMap((id, index) => {
         const [until = '', value] = found[index]?.split(' ') ?? []
@@ -75,9 +78,9 @@ export class KeptItems {
   }
 }
 
-/** The key for an account's items. */
-function keyOf({ account, secret }: ItemOwner): Buffer {
-  return Buffer.from(hkdfSync('sha256', secret, account, 'tollgate kept items', 32))
+/** The key that encrypts the items of an owner. */
+function keyOf({ spender, secret }: ItemOwner): Buffer {
+  return Buffer.from(hkdfSync('sha256', secret, nameOf(spender), 'tollgate kept items', 32))
 }
 
 const NONCE_BYTES = 12

@@ -178,7 +178,7 @@ export class Ledger {
    * @throws GatewayError unavailable; the hold is then cancelled at once, or expires without a charge
    */
   async hold(request: HoldRequest): Promise<HoldAnswer> {
-    const { account, id } = request
+    const { account, key, id } = request
     if (!this.continuity.open && !(await this.continuity.whenOpen())) throw unavailable(new Error(CLOSED_STORE))
     if (!this.#alone && this.continuity.restoringMs > 0) {
       await sleep(this.continuity.restoringMs)
@@ -193,7 +193,7 @@ export class Ledger {
       answer = await this.#requested(request, bucket)
     } catch (thrown) {
       const end: HoldEnd = { charge: 0n, kind: 'void', notes: request.notes }
-      this.#uncertain.add(settlementOf({ account, id, bucket }, end, this.continuity.now()))
+      this.#uncertain.add(settlementOf({ account, key, id, bucket }, end, this.continuity.now()))
       throw thrown
     }
     const [kind, sum = '0', other = '0', which] = answer
@@ -207,6 +207,7 @@ export class Ledger {
     }
     if (kind === 'insufficient')
       return { kind, balance: BigInt(sum), resetsAt: Number(other), ofShare: which === 'share' }
+    if (kind === 'capped') return { kind, left: BigInt(sum) }
     return { kind: kind as 'busy' }
   }
 
@@ -258,8 +259,8 @@ export class Ledger {
   async abandon(hold: Hold, most: number, whole: boolean): Promise<void> {
     const { account, id } = hold
     this.#abandoned.set(holdKey(hold), hold)
-    const { account: own, slots } = this.scripts.keys.of(account)
-    const names = { account: own, hold: this.scripts.keys.hold(account, id), slots }
+    const { keys } = this.scripts
+    const names = { hold: keys.hold(account, id), slots: keys.slots(hold) }
     const [kind, first] = await this.scripts.run(operation('abandon', account, names, { id, most, readToEnd: whole }))
     // A reply without such a slot still counts towards the concurrency.
     if (kind === 'ok') hold.abandoned = true
@@ -273,8 +274,7 @@ export class Ledger {
     const { account, id } = hold
     hold.abandoned = false
     this.#abandoned.delete(holdKey(hold))
-    const { account: own, slots } = this.scripts.keys.of(account)
-    await this.scripts.run(operation('rejoin', account, { account: own, slots }, { id }))
+    await this.scripts.run(operation('rejoin', account, { slots: this.scripts.keys.slots(hold) }, { id }))
   }
 
   /** Ends a hold with its charge. Returns at once. While the store is unavailable, the settlement waits on disk. */
@@ -311,11 +311,11 @@ export class Ledger {
 
   /** Ends an exchange whose hold expired, with what it was charged then. @returns its entry */
   async #endForGood(account: string, entry: HistoryEntry): Promise<HistoryEntry> {
-    const { id, bucket, charge } = entry
+    const { id, key, bucket, charge } = entry
     if ((await orUnavailable(this.scripts.redis.exists(this.scripts.keys.hold(account, id)))) > 0)
       throw new RangeError(`the request ${id} still runs; refund it when it has ended`)
     const notes = { endpoint: '', model: '', stream: false, ...entry.notes }
-    await this.#deliveries.send(settlementOf({ account, id, bucket }, { charge, kind: 'settle', notes }, entry.at))
+    await this.#deliveries.send(settlementOf({ account, key, id, bucket }, { charge, kind: 'settle', notes }, entry.at))
     return (await this.reads.entry(id, account)) ?? entry
   }
 

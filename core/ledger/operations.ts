@@ -5,7 +5,7 @@ import type { Hold, HoldRequest } from './hold.ts'
 import { partMs, ROLLING_PARTS, windowAt } from './quota-windows.ts'
 import { type Operation, operation } from './script/names.ts'
 import type { Settlement } from './settlement.ts'
-import { leaseName, type StoreKeys } from './script/store-keys.ts'
+import { leaseName, ownerOf, type StoreKeys } from './script/store-keys.ts'
 
 /** What the records know of an exchange: nothing, or that it was reaped, with its charge and the number of that entry. */
 export type Verdict = '' | '?' | 'N' | `R${string}:${string}`
@@ -35,7 +35,9 @@ export function holdOperation(
   const wanted = { lease: leaseName(request, bucket), amount, least, leaseMs, bucket, notes: notesText(request.notes) }
   if (!quota) {
     const waitedMs = Math.floor(request.waitedMs ?? 0)
-    return operation('hold', account, names, { ...wanted, version, concurrency, half, waitedMs })
+    const ofKey = { ...names, record: keys.record(request), slots: keys.slots(request) }
+    const args = { ...wanted, owner: ownerOf(request), version, concurrency, half, waitedMs }
+    return operation('hold', account, ofKey, args)
   }
   const ofQuota = { ...wanted, quota: quota.amount, sharer }
   const { window } = quota
@@ -55,11 +57,19 @@ export function extendOperation(
 ): Operation {
   const { account, id, bucket, request } = hold
   const { charge, notes } = request.floor()
-  const { account: own, leases, slots } = keys.of(account)
+  const { account: own, leases } = keys.of(account)
   const outcomes = keys.outcomes(account, bucket)
-  const names = { account: own, hold: keys.hold(account, id), leases, outcomes, slotsOrShares: slots }
+  const names = {
+    account: own,
+    record: keys.record(hold),
+    hold: keys.hold(account, id),
+    leases,
+    outcomes,
+    slotsOrShares: keys.slots(hold),
+  }
   return operation('extend', account, names, {
     lease: leaseName(hold, bucket),
+    owner: ownerOf(hold),
     id,
     amount,
     leaseMs,
@@ -75,8 +85,8 @@ export function extendOperation(
 export function renewOperation(hold: Hold, leaseMs: number, keys: StoreKeys): Operation {
   const { account, id, bucket, request, abandoned } = hold
   const { charge, notes } = request.floor()
-  const { account: own, leases, slots } = keys.of(account)
-  const names = { account: own, hold: keys.hold(account, id), leases, slots }
+  const { leases } = keys.of(account)
+  const names = { record: keys.record(hold), hold: keys.hold(account, id), leases, slots: keys.slots(hold) }
   return operation('renew', account, names, {
     lease: leaseName(hold, bucket),
     id,
@@ -96,19 +106,20 @@ export function settleOperation(
   { retriesMs, waivers, freeEntries }: SettlementLimits,
 ): Operation {
   const { account, id, bucket, charge, kind, notes, attempt: resend } = settlement
-  const { account: own, leases, stream, slots } = keys.of(account)
+  const { account: own, leases, stream } = keys.of(account)
   const names = {
     account: own,
     hold: keys.hold(account, id),
     leases,
     stream,
     outcomes: keys.outcomes(account, bucket),
-    slotsOrShares: slots,
+    slotsOrShares: keys.slots(settlement),
     // Without a part it is not used, and any key of the shard will do.
-    resends: resend ? keys.resends(account, resend.request) : own,
+    resends: resend ? keys.resends(settlement, resend.request) : own,
   }
   return operation('settle', account, names, {
     lease: leaseName(settlement, bucket),
+    owner: ownerOf(settlement),
     id,
     name: account,
     charge,

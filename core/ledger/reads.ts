@@ -3,7 +3,15 @@ import type { Redis } from 'ioredis'
 import type { Quota } from '../config/config.ts'
 import { assertMoney } from '../money/assertions.ts'
 import { partMs, quotaAccount, ROLLING_PARTS, shareOf, windowAt } from './quota-windows.ts'
-import { type Balance, type Count, counted, countedDay, type HistoryEntry, type Summary } from '../records/entry.ts'
+import {
+  type Balance,
+  type Count,
+  counted,
+  countedDay,
+  type HistoryEntry,
+  type Summary,
+  type Whose,
+} from '../records/entry.ts'
 import type { HistoryRange } from '../records/history.ts'
 import type { Records } from '../records/records.ts'
 import type { RequestSum } from '../records/request-sums.ts'
@@ -49,9 +57,9 @@ export class Reads {
   /** Returns an account's sums. Undefined if the store does not know it. @throws GatewayError unavailable */
   async knownBalance(account: string): Promise<Balance | undefined> {
     const found = await this.lookUp(redis =>
-      readFields(redis, this.#scripts.keys.of(account).account, ['version', 'granted', 'balance', 'held']),
+      readFields(redis, this.#scripts.keys.of(account).account, ['granted', 'balance', 'held']),
     )
-    return found.version === null ? undefined : balanceFrom(found)
+    return found.balance === null ? undefined : balanceFrom(found)
   }
 
   /** Returns how much of a quota an upstream account has used, and when that begins to change. */
@@ -82,12 +90,12 @@ export class Reads {
     return shareOf(quota, await this.lookUp(redis => redis.hgetall(shares)), key, now)
   }
 
-  /** Returns entries of an account's history, newest first. @throws GatewayError unavailable */
-  async history(account: string, range: HistoryRange): Promise<HistoryEntry[]> {
+  /** Returns entries of a history, newest first. @throws GatewayError unavailable */
+  async history(whose: Whose, range: HistoryRange): Promise<HistoryEntry[]> {
     const { before = Infinity, from = -Infinity, to = Infinity, count } = range
     // An entry moves from the store to the records. In the other order, one that moves meanwhile would be missed.
-    const fresh = await this.#unrecorded(account)
-    const recorded = await orUnavailable(this.#records.history.entries(account, range))
+    const fresh = await this.#unrecorded(whose)
+    const recorded = await orUnavailable(this.#records.history.entries(whose, range))
     const byId = new Map(recorded.map(entry => [entry.id, entry]))
     for (const entry of fresh) {
       const { id, ordinal } = entry
@@ -105,33 +113,36 @@ export class Reads {
    * @param account where to look among the entries that are not recorded yet
    */
   async entry(id: string, account?: string): Promise<(HistoryEntry & { readonly account: string }) | undefined> {
-    const fresh = account === undefined ? [] : await this.#unrecorded(account)
+    const fresh = account === undefined ? [] : await this.#unrecorded({ account })
     const recorded = await orUnavailable(this.#records.history.entry(id))
     const latest = fresh.findLast(entry => entry.id === id)
     return latest && latest.ordinal > (recorded?.ordinal ?? 0) ? latest : recorded
   }
 
-  /** Returns the number of entries in an account's history. */
-  async historyLength(account: string): Promise<number> {
-    const fresh = await this.#unrecorded(account)
-    const { entries, ordinal } = await orUnavailable(this.#records.history.totals(account))
+  /** Returns the number of entries in a history. */
+  async historyLength({ account, key }: Whose): Promise<number> {
+    const { history } = this.#records
+    const fresh = await this.#unrecorded({ account, key })
+    const { entries: ofAll, ordinal } = await orUnavailable(history.totals(account))
+    const entries = key === undefined ? ofAll : await orUnavailable(history.entriesOfKey({ account, key }))
     return entries + fresh.filter(entry => entry.ordinal > ordinal && entry.kind !== 'late').length
   }
 
-  /** Returns an account's counters. @throws GatewayError unavailable */
-  async summary(account: string, nowMs: number, tries = 1): Promise<Summary & { readonly unlisted: number }> {
-    const fresh = await this.#unrecorded(account)
+  /** Returns counters. @throws GatewayError unavailable */
+  async summary(whose: Whose, nowMs: number, tries = 1): Promise<Summary & { readonly unlisted: number }> {
+    const { account, key } = whose
+    const fresh = await this.#unrecorded(whose)
     const { unlisted } = await this.lookUp(redis =>
       readFields(redis, this.#scripts.keys.of(account).account, ['unlisted']),
     )
     const { requests } = this.#records.recorder
     await requests.idle()
     const { batches } = requests
-    const waiting = requests.waiting(account)
-    const { summary, ordinal } = await orUnavailable(this.#records.history.summary(account, nowMs))
+    const waiting = requests.waiting(account, key)
+    const { summary, ordinal } = await orUnavailable(this.#records.history.summary(whose, nowMs))
     // What was recorded meanwhile would count twice.
     if (waiting.length > 0 && requests.batches !== batches && tries < SUMMARY_TRIES)
-      return this.summary(account, nowMs, tries + 1)
+      return this.summary(whose, nowMs, tries + 1)
     const all = waiting.reduce(withRequests, summary)
     return {
       ...fresh.filter(entry => entry.ordinal > ordinal).reduce(withEntry, all),
@@ -139,9 +150,10 @@ export class Reads {
     }
   }
 
-  async #unrecorded(account: string): Promise<StreamEntry[]> {
+  async #unrecorded({ account, key }: Whose): Promise<StreamEntry[]> {
     await this.#scripts.answered()
-    return unrecorded(this.#scripts, account, this.#lookups)
+    const entries = await unrecorded(this.#scripts, account, this.#lookups)
+    return key === undefined ? entries : entries.filter(entry => (entry.key ?? account) === key)
   }
 
   /**

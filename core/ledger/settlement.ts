@@ -25,7 +25,7 @@ export interface Settlement extends HoldName {
 
 /** Returns the settlement for an end. */
 export function settlementOf(
-  { account, id, bucket }: HoldName & { readonly bucket?: string | undefined },
+  { account, key, id, bucket }: HoldName & { readonly bucket?: string | undefined },
   { charge, kind, notes, resend }: HoldEnd,
   at: number,
 ): Settlement {
@@ -34,6 +34,7 @@ export function settlementOf(
   return {
     v: 1,
     account,
+    ...(key !== undefined && key !== account && { key }),
     id,
     bucket: bucket ?? bucketAt(timeOfId(id)),
     charge: String(charge),

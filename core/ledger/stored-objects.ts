@@ -1,7 +1,8 @@
-/** Objects that replies have stored at their providers: which account made them, where they are, and their sizes in tokens. */
+/** Objects that replies have stored at their providers: which key made them, where they are, and their sizes in tokens. */
 import { orUnavailable } from '../records/unavailable.ts'
 import type { Reads } from './reads.ts'
 import type { Scripts } from './script/scripts.ts'
+import { nameOf, type Spender } from './script/store-keys.ts'
 
 /** Maximum ids per query. */
 const IDS_AT_ONCE = 250
@@ -38,7 +39,7 @@ export class StoredObjects {
   readonly #scripts: Scripts
   readonly #reads: Reads
   readonly #keptMs: number
-  /** By account: the running write. Once a client can have seen a reply, what it stored must be known. */
+  /** By key: the running write. Once a client can have seen a reply, what it stored must be known. */
   readonly #writing = new Map<string, Promise<unknown>>()
 
   /** @param keptMs how long an object is remembered, in milliseconds */
@@ -49,29 +50,30 @@ export class StoredObjects {
   }
 
   /** Notes what a reply stored, and its size. @throws GatewayError unavailable */
-  async note(account: string, { reply, total, likely, output, others, at }: StoredByReply): Promise<void> {
+  async note(spender: Spender, { reply, total, likely, output, others, at }: StoredByReply): Promise<void> {
     const pipeline = this.#scripts.redis.pipeline()
     const set = (id: string, tokens: number, probably: number): unknown =>
-      pipeline.set(this.#scripts.keys.stored(account, id), `${tokens} ${reply} ${at} ${probably}`, 'PX', this.#keptMs)
+      pipeline.set(this.#scripts.keys.stored(spender, id), `${tokens} ${reply} ${at} ${probably}`, 'PX', this.#keptMs)
     for (const id of others) set(id, output, output)
     set(reply, total, likely)
-    const before = this.#writing.get(account)
+    const name = nameOf(spender)
+    const before = this.#writing.get(name)
     const noted = Promise.allSettled([before, orUnavailable(pipeline.exec())])
-    this.#writing.set(account, noted)
+    this.#writing.set(name, noted)
     const [, outcome] = await noted
-    if (this.#writing.get(account) === noted) this.#writing.delete(account)
+    if (this.#writing.get(name) === noted) this.#writing.delete(name)
     if (outcome.status === 'rejected') throw outcome.reason
   }
 
   /**
-   * Returns what is known of objects, by their ids, in the same order. Undefined for objects of other accounts.
+   * Returns what is known of objects, by their ids, in the same order. Undefined for objects of other keys.
    * @throws GatewayError unavailable
    */
-  async sizes(account: string, ids: readonly string[]): Promise<readonly (StoredSize | undefined)[]> {
-    await this.#writing.get(account)
+  async sizes(spender: Spender, ids: readonly string[]): Promise<readonly (StoredSize | undefined)[]> {
+    await this.#writing.get(nameOf(spender))
     const found: (string | null)[] = []
     for (let at = 0; at < ids.length; at += IDS_AT_ONCE) {
-      const keys = ids.slice(at, at + IDS_AT_ONCE).map(id => this.#scripts.keys.stored(account, id))
+      const keys = ids.slice(at, at + IDS_AT_ONCE).map(id => this.#scripts.keys.stored(spender, id))
       found.push(...(await this.#reads.lookUp(redis => redis.mget(keys))))
     }
     return found.map(value => {

@@ -163,7 +163,7 @@ export class Holder {
   end(hold: Hold, end: HoldEnd): Promise<void> {
     const onItsWay = this.#host.ledger.dispatch(hold, end)
     // The store settles first and answers the next question after that.
-    this.#host.meter.lines.ended(hold.account)
+    this.#host.meter.lines.ended(hold.key ?? hold.account)
     return onItsWay
   }
 
@@ -174,7 +174,8 @@ export class Holder {
     if (answer.kind !== 'stale') return answer
     const key = await keys.refind(secret)
     if (!key || key.status !== 'active') return { kind: 'disabled' }
-    return ledger.hold({ ...request, version: key.version, rotation: key.rotation })
+    // A key that was moved spends from another balance now.
+    return ledger.hold({ ...request, ...key.spender, version: key.version, rotation: key.rotation })
   }
 
   /** Voids the holds of a request that is not sent. */
@@ -252,6 +253,10 @@ function refusal(answer: HoldAnswer, request: HoldRequest, contact: string): Gat
         message: `This key has ${has} credits left, but this request may need ${needs}.${quieter} For more, ask ${contact}.`,
       })
     }
+    case 'capped':
+      return new GatewayError('allocation_exhausted', {
+        message: `This key may use ${formatCredits(answer.left < 0n ? 0n : answer.left)} credits more, but this request may need ${formatCredits(request.least)}. For more, ask ${contact}.`,
+      })
     case 'busy':
       return new GatewayError('rate_limited', {
         message: 'Too many requests of this key run at the same time.',

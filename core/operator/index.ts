@@ -11,7 +11,7 @@ export { recordDisabled } from '../pool/sharing.ts'
 export { addAudit, type AuditEntry } from '../records/audit-log.ts'
 export { type Code, CODE_STATES, CodeRefused, codeState } from '../records/codes.ts'
 export type { Also, Sql } from '../records/database.ts'
-export type { RecordedKey } from '../records/key-records.ts'
+export { type RecordedKey, whoseOf } from '../records/key-records.ts'
 export {
   countByType,
   cursorAt,

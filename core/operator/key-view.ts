@@ -36,7 +36,7 @@ export async function keyView(
   { keyTypes }: Pick<Config, 'keyTypes'>,
   now: number,
 ): Promise<KeyView> {
-  const inStore = ledger.continuity.open ? await ledger.reads.knownBalance(key.id) : undefined
+  const inStore = ledger.continuity.open ? await ledger.reads.knownBalance(key.account) : undefined
   const recorded = { granted: key.granted, balance: key.granted - key.settled, held: 0n, settled: key.settled }
   const { granted, balance, held, settled } = inStore ?? recorded
   // A key whose type is no longer in the file is refused.

@@ -39,11 +39,11 @@ export async function refund(
   await ledger.background.archiveAll()
   const entry = await ledger.reads.entry(id)
   if (!entry) return undefined
-  const { account } = entry
-  if (of !== undefined && of !== account) return { owner: account }
+  const { account, key = account } = entry
+  if (of !== undefined && of !== key) return { owner: key }
   const given = await ledger.credit(account, entry, reason)
   const details = { entry: id, credits: formatCredits(given), reason }
-  if (given > 0n) await ledger.records.audit.add(audit(account, details)).catch(() => {})
+  if (given > 0n) await ledger.records.audit.add(audit(key, details)).catch(() => {})
   // A refund is reported when no failure of the store can undo it.
   const recorded = await ledger.background.archiveAll().then(
     () => true,
@@ -52,5 +52,5 @@ export async function refund(
       return false
     },
   )
-  return { key: account, entry: id, given, balance: (await ledger.reads.balance(account)).balance, recorded }
+  return { key, entry: id, given, balance: (await ledger.reads.balance(account)).balance, recorded }
 }

@@ -107,13 +107,13 @@ export async function requestStory(
     records.history.entry(id),
     records.history.entry(refundOf(id)),
   ])
-  const account = failure?.key ?? entry?.account
-  if (account === undefined) return undefined
-  const key = await records.keys.get(account)
+  const owner = failure?.key ?? entry?.key ?? entry?.account
+  if (owner === undefined) return undefined
+  const key = await records.keys.get(owner)
   const type = key?.type ?? entry?.notes.type ?? ''
   return {
     id,
-    key: account,
+    key: owner,
     ended_at: isoTime(failure?.at ?? entry?.at),
     who: failure?.who ?? null,
     code: failure?.code ?? entry?.notes.errorCode ?? null,
@@ -124,15 +124,15 @@ export async function requestStory(
     cost: entry?.notes.cost === undefined ? null : formatCredits(BigInt(entry.notes.cost)),
     sentences:
       entry?.kind === 'credit'
-        ? refunded(entry, account)
+        ? refunded(entry, owner)
         : [
-            ...sent(id, failure, entry, { id: account, type, name: key?.name ?? '' }),
+            ...sent(id, failure, entry, { id: owner, type, name: key?.name ?? '' }),
             ...held(failure),
             ...(failure?.story.attempts ?? entry?.notes.attempts ?? []).map(tried),
             ...(failure ? failed(failure, type, config) : [ENDED[entry?.notes.status ?? 'broken'] ?? 'It failed.']),
             ...charged(entry, config),
             ...read(failure),
-            ...(refund ? refunded(refund, account) : []),
+            ...(refund ? refunded(refund, owner) : []),
           ],
   }
 }

@@ -24,6 +24,7 @@ export interface Booked {
 /** An account whose exchanges are being recorded. */
 export interface Spending {
   readonly account: string
+  /** Of the key that it was made with; empty if there was none. */
   readonly type: string
   readonly name: string
   readonly label: string
@@ -34,6 +35,7 @@ export interface Spending {
 
 interface Book {
   readonly owner: Pick<Spending, 'account' | 'type' | 'name' | 'label'>
+  readonly isShared: boolean
   readonly settledBefore: bigint
   readonly granted: bigint
   /** The number of grants. Each of them is a booking. */
@@ -61,6 +63,7 @@ export class Books {
           name: String(row['name']),
           label: String(row['label']),
         },
+        isShared: Number(row['shared']) === 1,
         settledBefore: bigintOf(row, 'settled'),
         granted: bigintOf(row, 'granted'),
         grants: Number(row['grants']),
@@ -74,8 +77,9 @@ export class Books {
   static async open(sql: Sql, accounts: Iterable<number>, now: number): Promise<Books> {
     const rows = await selectIn(
       sql,
-      `SELECT a.no, a.id, a.type, a.name, a.label, a.grants, a.granted, t.settled, t.booked, t.ordinal FROM accounts a
-       LEFT JOIN totals t ON t.account = a.no WHERE a.no`,
+      `SELECT a.no, a.id, a.shared, COALESCE(k.type, '') AS type, COALESCE(k.name, a.name) AS name,
+       COALESCE(k.label, '') AS label, a.grants, a.granted, t.settled, t.booked, t.ordinal FROM accounts a
+       LEFT JOIN keys k ON k.no = a.no LEFT JOIN totals t ON t.account = a.no WHERE a.no`,
       [...new Set(accounts)],
     )
     return new Books(rows, now)
@@ -105,6 +109,11 @@ export class Books {
       before: granted - settledBefore,
       after: granted - settled,
     }))
+  }
+
+  /** Whether several keys may spend from an account. */
+  isShared(account: number): boolean {
+    return this.#books.get(account)?.isShared === true
   }
 
   /** Returns how many bookings an account got. */

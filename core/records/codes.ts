@@ -39,7 +39,7 @@ export interface Code {
   readonly cancelledAt: number | undefined
   readonly usedAt: number | undefined
   /** The id of the key that has redeemed it, or that it became. */
-  readonly account: string | undefined
+  readonly key: string | undefined
   /** The idempotency key with which it was redeemed, as a hash; empty if there was none. */
   readonly request: string
 }
@@ -70,7 +70,7 @@ export interface CodeSearch {
 }
 
 const SELECT = `SELECT c.no, c.id, c.hint, c.kind, c.type, c.batch, c.amount, c.lifetime, c.created, c.expires, c.cancelled,
-  c.used, c.request, a.id AS account FROM codes c LEFT JOIN accounts a ON a.no = c.account`
+  c.used, c.request, k.id AS key FROM codes c LEFT JOIN keys k ON k.no = c.key`
 
 const STATES: Readonly<Record<CodeState, string>> = {
   unused: 'c.used IS NULL AND c.cancelled IS NULL AND (c.expires IS NULL OR c.expires > ?)',
@@ -193,7 +193,7 @@ async function findCode(sql: Sql, digest: string): Promise<Code | undefined> {
 export async function useCode(
   sql: Sql,
   digest: string,
-  use: { readonly account: string; readonly type: string; readonly request: string; readonly now: number },
+  use: { readonly key: string; readonly type: string; readonly request: string; readonly now: number },
 ): Promise<Code> {
   const code = await findCode(sql, digest)
   if (!code) throw new CodeRefused('unknown')
@@ -201,16 +201,16 @@ export async function useCode(
   if (state !== 'unused') throw new CodeRefused(state, code)
   if (code.type !== '' && code.type !== use.type) throw new CodeRefused('other type', code)
   await sql.all(
-    `UPDATE codes SET used = ?, account = (SELECT no FROM accounts WHERE id = ?), request = ?
+    `UPDATE codes SET used = ?, key = (SELECT no FROM keys WHERE id = ?), request = ?
      WHERE digest = ? AND used IS NULL`,
-    [use.now, use.account, use.request, digest],
+    [use.now, use.key, use.request, digest],
   )
   return code
 }
 
 function codeOf(row: Row): Code {
   const time = (name: string): number | undefined => (row[name] === null ? undefined : Number(row[name]))
-  const { id, hint, kind, type, batch, account, request } = row
+  const { id, hint, kind, type, batch, key, request } = row
   return {
     id: String(id),
     hint: String(hint),
@@ -223,7 +223,7 @@ function codeOf(row: Row): Code {
     expiresAt: time('expires'),
     cancelledAt: time('cancelled'),
     usedAt: time('used'),
-    account: account === null ? undefined : String(account),
+    key: key === null ? undefined : String(key),
     request: String(request),
   }
 }

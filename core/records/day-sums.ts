@@ -51,6 +51,8 @@ export function addRow(sum: DayCount, row: Row): void {
 /** Rows that one statement finds by their keys. */
 const ROWS_AT_ONCE = 128
 const COLUMNS = [...COUNTERS, 'durations', 'first_bytes']
+/** The columns of a day, without what it is the day of. */
+export const DAY_COLUMNS = ['day', ...COLUMNS].join(', ')
 
 /** What changes in a table of sums. Rows are known by the numbers of their keys. */
 class Table {
@@ -112,51 +114,110 @@ class Table {
   }
 }
 
-/** An entry with its account. */
-type Entry = HistoryEntry & { readonly account: string }
+/** What has an account and a key. */
+interface OfKey {
+  readonly account: string
+  /** Undefined for the key with the name of the account. */
+  readonly key?: string | undefined
+}
 
-/** Collects what entries change in the sums. */
+/** The numbers of accounts and keys. */
+export interface Numbers {
+  account(account: string): number
+  key(of: OfKey): number
+}
+
+type Entry = HistoryEntry & OfKey
+
+/** The keys of the rows in which something is counted, and the numbers of its day and its model. */
+interface RowKeys {
+  readonly byAccount: readonly number[]
+  readonly byKey: readonly number[]
+  readonly byModel: readonly number[]
+  readonly day: number
+  readonly model: number
+}
+
+/** What is added to the sums of a model, or taken away. */
+interface AddedCount {
+  readonly count: ModelCount
+  readonly sign: 1 | -1
+  readonly isShared: boolean
+}
+
+/** Collects what entries change in the sums. Those by key are kept of shared accounts only. */
 export class DaySums {
   readonly #names: Pick<NewNames, 'numberOf'>
-  readonly #number: (account: string) => number
+  readonly #numbers: Numbers
   readonly #accounts = new Table('day_accounts', ['day', 'account'])
+  readonly #keys = new Table('day_keys', ['day', 'key'])
   readonly #days = new Table('day_models', ['day', 'model', 'type', 'upstream', 'status', 'code'])
   /** By account and model, and by account, day and model. */
   readonly #models = new Map<string, ModelCount>()
   readonly #dayModels = new Map<string, ModelCount>()
+  /** By key and model, and by key, day and model. */
+  readonly #keyModels = new Map<string, ModelCount>()
+  readonly #dayKeyModels = new Map<string, ModelCount>()
 
-  constructor(names: Pick<NewNames, 'numberOf'>, number: (account: string) => number) {
+  constructor(names: Pick<NewNames, 'numberOf'>, numbers: Numbers) {
     this.#names = names
-    this.#number = number
+    this.#numbers = numbers
   }
 
   /** Adds an entry, or takes away one that is replaced. */
-  add(entry: Entry, sign: 1 | -1): void {
-    const { byAccount, byModel, account, day, model } = this.#keysOf(entry)
+  add(entry: Entry, sign: 1 | -1, isShared: boolean): void {
+    const { byAccount, byKey, byModel, day, model } = this.#keysOf(entry)
     addEntry(this.#accounts.of(byAccount), entry, sign)
     addEntry(this.#days.of(byModel), entry, sign)
-    const count = { ...counted(entry), requests: 0 }
-    addCount(this.#models, `${account} ${model}`, count, sign)
-    addCount(this.#dayModels, `${account} ${day} ${model}`, count, sign)
+    if (isShared) addEntry(this.#keys.of(byKey), entry, sign)
+    this.#addModel(entry, { day, model }, { count: { ...counted(entry), requests: 0 }, sign, isShared })
   }
 
-  #keysOf(entry: Entry) {
+  #addModel(of: OfKey, { day, model }: Pick<RowKeys, 'day' | 'model'>, { count, sign, isShared }: AddedCount): void {
+    const account = this.#numbers.account(of.account)
+    addCount(this.#models, `${account} ${model}`, count, sign)
+    addCount(this.#dayModels, `${account} ${day} ${model}`, count, sign)
+    if (!isShared) return
+    const key = this.#numbers.key(of)
+    addCount(this.#keyModels, `${key} ${model}`, count, sign)
+    addCount(this.#dayKeyModels, `${key} ${day} ${model}`, count, sign)
+  }
+
+  #keysOf(entry: Entry): RowKeys {
     const { notes } = entry
-    const day = countedDay(entry)
-    const account = this.#number(entry.account)
-    const no = (name = ''): number => this.#names.numberOf(name)
-    const model = no(notes.model)
-    const byModel = [day, model, no(notes.type), no(notes.upstream), no(notes.status), no(notes.errorCode)]
-    return { byAccount: [day, account], byModel, account, day, model }
+    return this.#rowsOf(entry, countedDay(entry), {
+      model: notes.model ?? '',
+      type: notes.type ?? '',
+      upstream: notes.upstream ?? '',
+      status: notes.status ?? '',
+      code: notes.errorCode ?? '',
+    })
+  }
+
+  /** Returns the keys of the rows in which something is counted. */
+  #rowsOf(
+    of: OfKey,
+    day: number,
+    names: Readonly<Record<'model' | 'type' | 'upstream' | 'status' | 'code', string>>,
+  ): RowKeys {
+    const [model = 0, ...others] = [names.model, names.type, names.upstream, names.status, names.code].map(name =>
+      this.#names.numberOf(name),
+    )
+    return {
+      byAccount: [day, this.#numbers.account(of.account)],
+      byKey: [day, this.#numbers.key(of)],
+      byModel: [day, model, ...others],
+      day,
+      model,
+    }
   }
 
   /** Adds requests that have ended. */
-  addRequests(sum: RequestSum): void {
+  addRequests(sum: RequestSum, isShared: boolean): void {
     const { day, requests, errors, refused } = sum
-    const account = this.#number(sum.account)
-    const model = this.#names.numberOf(sum.model)
-    const others = [sum.type, sum.upstream, sum.status, sum.code].map(name => this.#names.numberOf(name))
-    for (const { counts } of [this.#accounts.of([day, account]), this.#days.of([day, model, ...others])]) {
+    const { byAccount, byKey, byModel, model } = this.#rowsOf(sum, day, sum)
+    const sums = [this.#accounts.of(byAccount), this.#days.of(byModel), ...(isShared ? [this.#keys.of(byKey)] : [])]
+    for (const { counts } of sums) {
       counts.requests += BigInt(requests)
       counts.errors += BigInt(errors)
       counts.refused += BigInt(refused)
@@ -164,21 +225,27 @@ export class DaySums {
     // A request that was refused before its model was known has none.
     if (sum.model === '') return
     const count = { requests, input: 0, output: 0, charge: 0n }
-    addCount(this.#models, `${account} ${model}`, count, 1)
-    addCount(this.#dayModels, `${account} ${day} ${model}`, count, 1)
+    this.#addModel(sum, { day, model }, { count, sign: 1, isShared })
   }
 
-  /** Reads the stored sums of what was added, and of entries that will be. The transaction must be the only one. */
-  async read(sql: Sql, entries: readonly Entry[] = []): Promise<void> {
-    const keys = entries.map(entry => this.#keysOf(entry))
+  /**
+   * Reads the stored sums of what was added, and of entries and requests that will be. The transaction must be the only
+   * one.
+   */
+  async read(sql: Sql, entries: readonly Entry[] = [], requests: readonly RequestSum[] = []): Promise<void> {
+    const rows = [...entries.map(entry => this.#keysOf(entry)), ...requests.map(sum => this.#rowsOf(sum, sum.day, sum))]
     await Promise.all([
       this.#accounts.read(
         sql,
-        keys.map(({ byAccount }) => byAccount),
+        rows.map(({ byAccount }) => byAccount),
+      ),
+      this.#keys.read(
+        sql,
+        rows.map(({ byKey }) => byKey),
       ),
       this.#days.read(
         sql,
-        keys.map(({ byModel }) => byModel),
+        rows.map(({ byModel }) => byModel),
       ),
     ])
   }
@@ -186,9 +253,12 @@ export class DaySums {
   /** Adds what was collected to the sums that were read. */
   write(sql: Transaction): void {
     this.#accounts.write(sql)
+    this.#keys.write(sql)
     this.#days.write(sql)
     putModels(sql, 'account_models', 'account, model', this.#models)
     putModels(sql, 'day_account_models', 'account, day, model', this.#dayModels)
+    putModels(sql, 'key_models', 'key, model', this.#keyModels)
+    putModels(sql, 'day_key_models', 'key, day, model', this.#dayKeyModels)
   }
 }
 

@@ -89,6 +89,8 @@ export type EntryKind = (typeof KINDS)[number]
 export interface HistoryEntry {
   /** The id of the exchange, which is also the id of its request. */
   readonly id: string
+  /** The key, if it has another name than the account. */
+  readonly key?: string | undefined
   /** Counts the entries of the account. A later end of the same exchange replaces the entry and gets a new number. */
   readonly ordinal: number
   /** When the exchange ended first, in milliseconds since the epoch. */
@@ -116,6 +118,13 @@ export interface EndedEntry extends HistoryEntry {
   readonly account: string
   /** What an earlier end of the exchange charged, in nano-credits, as the store knows it. */
   readonly before?: bigint
+}
+
+/** Whose history or usage is looked up: an account's, or that of one of the keys that share it. */
+export interface Whose {
+  readonly account: string
+  /** The id of the key. Undefined for all of them. */
+  readonly key?: string | undefined
 }
 
 /** An account's sums in nano-credits. Always granted = balance + held + settled. */

@@ -10,8 +10,9 @@ import { present, rareOf, usageOf } from './notes.ts'
 interface Written {
   readonly entry: EndedEntry
   readonly notes: Partial<Notes>
-  /** The number of its account. */
+  /** The numbers of its account and of its key. */
   readonly account: number
+  readonly key: number
   /** Returns the number of a name; null for none. */
   readonly no: (name: string | undefined) => number | null
 }
@@ -62,7 +63,7 @@ const COLUMNS: readonly Column[] = [
   { name: 'cost', type: 'BIGINT', write: ({ notes }) => (notes.cost === undefined ? null : BigInt(notes.cost)) },
   { name: 'id', type: '{ID} NOT NULL PRIMARY KEY', write: ({ entry }) => bytesOfId(entry.id) },
   { name: 'account', type: 'INTEGER NOT NULL', write: ({ account }) => account },
-  { name: 'key', type: 'INTEGER NOT NULL', write: ({ account }) => account },
+  { name: 'key', type: 'INTEGER NOT NULL', write: ({ key }) => key },
   ...NAMED.map(([name, of]) => ({
     name,
     type: 'INTEGER',
@@ -101,7 +102,7 @@ export const HISTORY_VIEW = `CREATE VIEW history AS SELECT {TEXT_ID} AS id, {TIM
   ${TOKENS.map(([name]) => `COALESCE(e.${name}, 0) AS ${name}`).join(', ')}, ${inWords('usage_source', SOURCES)},
   e.charge, e.cost, e.balance, ABS(e.booking) AS booking,
   e.ended + e.booked_ms AS booked, e.duration_ms, e.first_byte_ms, e.address, e.ordinal, e.rest
-  FROM exchanges e JOIN accounts a ON a.no = e.account JOIN accounts k ON k.no = e.key
+  FROM exchanges e JOIN accounts a ON a.no = e.account JOIN keys k ON k.no = e.key
   ${NAMED.map(([name]) => `LEFT JOIN names ${name}_ ON ${name}_.no = e.${name}`).join(' ')}`
 
 /** Returns a column with the words that its numbers stand for. */
@@ -119,9 +120,15 @@ export function namesIn(notes: Partial<Notes>): readonly string[] {
  * Returns the values of a row. Notes that cannot be written are left out: one entry must not keep all others from being
  * recorded.
  */
-export function rowOf(entry: EndedEntry, account: number, names: Pick<NameNumbers, 'numberOf'>): SqlValue[] {
+export function rowOf(
+  entry: EndedEntry,
+  numbers: { account(id: string): number; key(of: EndedEntry): number },
+  names: Pick<NameNumbers, 'numberOf'>,
+): SqlValue[] {
+  const [account, key] = [numbers.account(entry.account), numbers.key(entry)]
   const no = (name: string | undefined): number | null => (name === undefined ? null : names.numberOf(name))
-  const row = (notes: Partial<Notes>): SqlValue[] => COLUMNS.map(({ write }) => write({ entry, notes, account, no }))
+  const row = (notes: Partial<Notes>): SqlValue[] =>
+    COLUMNS.map(({ write }) => write({ entry, notes, account, key, no }))
   try {
     return row(entry.notes)
   } catch {

@@ -57,8 +57,8 @@ export interface FailureFilter {
   readonly code: string | undefined
 }
 
-const SELECT = `SELECT f.id, f.ended, a.id AS key, f.alike, f.status, f.who, f.code, f.model, f.upstream_account, f.words,
-  f.story FROM failures f JOIN accounts a ON a.no = f.account`
+const SELECT = `SELECT f.id, f.ended, k.id AS key, f.alike, f.status, f.who, f.code, f.model, f.upstream_account, f.words,
+  f.story FROM failures f JOIN keys k ON k.no = f.key`
 
 /** Reads why requests failed. */
 export class Failures {
@@ -78,7 +78,7 @@ export class Failures {
   async list({ before, key, code }: FailureFilter, count: number): Promise<RecordedFailure[]> {
     const wanted = [
       ['f.id < ?', before === undefined ? undefined : bytesOfId(before)],
-      ['f.account = (SELECT no FROM accounts WHERE id = ?)', key],
+      ['f.key = (SELECT no FROM keys WHERE id = ?)', key],
       ['f.code = ?', code],
     ] as const
     const given = wanted.filter(([, value]) => value !== undefined)

@@ -1,7 +1,8 @@
 /** Reads entries and sums of an account from the records. */
 import { bytesOfId, idFromBytes } from '../lib/ids.ts'
-import { bigintOf, type Database, type Row, type SqlValue } from './database.ts'
-import type { Count, HistoryEntry, Summary } from './entry.ts'
+import { bigintOf, type Database, type Row, selectIn, type SqlValue } from './database.ts'
+import { lru } from '../lib/lru.ts'
+import type { Count, HistoryEntry, Summary, Whose } from './entry.ts'
 import { DAY_MS, KINDS } from './entry.ts'
 import { boundOf } from './months.ts'
 import type { Names } from './names.ts'
@@ -38,8 +39,18 @@ export interface DayUsage {
   readonly models: ReadonlyMap<string, Count>
 }
 
-/** Selects the rows of the account with an id. */
+/** Selects the rows of the account with an id, and of the key with one. */
 const OF_ACCOUNT = 'account = (SELECT no FROM accounts WHERE id = ?)'
+const OF_KEY = 'key = (SELECT no FROM keys WHERE id = ?)'
+
+/** The tables with the sums of accounts, and of keys that share one. */
+const SUMS_OF = {
+  account: { ids: 'accounts', days: 'day_accounts', models: 'account_models', dayModels: 'day_account_models' },
+  key: { ids: 'keys', days: 'day_keys', models: 'key_models', dayModels: 'day_key_models' },
+} as const
+
+/** Ids of keys that are kept in memory. */
+const IDS_MAX = 10_000
 
 /** What is read of an exchange. */
 const COLUMNS = ENTRY_COLUMNS.join(', ')
@@ -53,17 +64,20 @@ const TRIES = 20
 export class History {
   readonly #database: Database
   readonly #names: Names
+  /** Ids of keys with other names than their accounts, by number. They change only if the database falls back. */
+  readonly #ids = lru<number, string>(IDS_MAX)
 
   constructor(database: Database, names: Names) {
     this.#database = database
     this.#names = names
   }
 
-  /** Returns entries of an account, newest first. */
-  async entries(account: string, { before, from, to, count }: HistoryRange): Promise<HistoryEntry[]> {
+  /** Returns entries, newest first. */
+  async entries({ account, key }: Whose, { before, from, to, count }: HistoryRange): Promise<HistoryEntry[]> {
     const conditions = [OF_ACCOUNT]
     const values: SqlValue[] = [account]
     for (const [condition, value] of [
+      [OF_KEY, key],
       ['ordinal < ?', before],
       ['ended >= ?', from],
       ['ended <= ?', to],
@@ -158,18 +172,19 @@ export class History {
     return entries.map((entry, index) => ({ ...entry, account: String(rows[index]?.['owner']) }))
   }
 
-  /** Returns an account's usage of each day and each model, from one day since the epoch to another, both included. */
-  async days(account: string, from: number, to: number): Promise<DayUsage[]> {
-    const [found] = await this.#database.all('SELECT no FROM accounts WHERE id = ?', [account])
-    const range = [Number(found?.['no'] ?? 0), from, to]
+  /** Returns the usage of each day and each model, from one day since the epoch to another, both included. */
+  async days(whose: Whose, from: number, to: number): Promise<DayUsage[]> {
+    const { of, no } = await this.#numberOf(whose)
+    const { days: table, dayModels } = SUMS_OF[of]
+    const range = [no, from, to]
     const days = await this.#database.all(
-      `SELECT day, requests, input + cache_read + cache_write AS input, output, charge FROM day_accounts
-       WHERE account = ? AND day >= ? AND day <= ? ORDER BY day`,
+      `SELECT day, requests, input + cache_read + cache_write AS input, output, charge FROM ${table}
+       WHERE ${of} = ? AND day >= ? AND day <= ? ORDER BY day`,
       range,
     )
     const models = await this.#database.all(
-      `SELECT d.day, n.name, d.requests, d.input, d.output, d.charge FROM day_account_models d
-       JOIN names n ON n.no = d.model WHERE d.account = ? AND d.day >= ? AND d.day <= ?`,
+      `SELECT d.day, n.name, d.requests, d.input, d.output, d.charge FROM ${dayModels} d
+       JOIN names n ON n.no = d.model WHERE d.${of} = ? AND d.day >= ? AND d.day <= ?`,
       range,
     )
     return days.map(row => {
@@ -179,20 +194,41 @@ export class History {
     })
   }
 
-  /** Returns a part of the statement of an account. */
-  statement(account: string, place: StatementPlace, count: number): Promise<StatementPage> {
-    return statementOf(this.#database, rows => this.#read(rows), { account, place, count })
+  /** Returns the number by which sums are found. */
+  async #numberOf({ account, key }: Whose): Promise<{ readonly of: keyof typeof SUMS_OF; readonly no: number }> {
+    const of = key === undefined ? 'account' : 'key'
+    const [found] = await this.#database.all(`SELECT no FROM ${SUMS_OF[of].ids} WHERE id = ?`, [key ?? account])
+    return { of, no: Number(found?.['no'] ?? 0) }
+  }
+
+  /** Returns a part of a statement. */
+  statement(whose: Whose, place: StatementPlace, count: number): Promise<StatementPage> {
+    return statementOf(this.#database, rows => this.#read(rows), { whose, place, count })
   }
 
   async #read(rows: readonly Row[]): Promise<HistoryEntry[]> {
+    // A key has the number of the account that it was made with.
+    const others = new Set(rows.filter(({ account, key }) => account !== key).map(({ key }) => Number(key)))
+    const unknown = [...others].filter(no => !this.#ids.has(no))
+    for (const row of await selectIn(this.#database, 'SELECT no, id FROM keys WHERE no', unknown))
+      this.#ids.set(Number(row['no']), String(row['id']))
+    const read = (row: Row): HistoryEntry => {
+      const key = row['account'] === row['key'] ? undefined : this.#ids.get(Number(row['key']))
+      return { ...entryOf(row, this.#names), ...(key !== undefined && { key }) }
+    }
     try {
-      return rows.map(row => entryOf(row, this.#names))
+      return rows.map(read)
     } catch (cause) {
       if (!(cause instanceof RangeError)) throw cause
       // Another process has recorded names that this one does not know.
       await this.#names.load()
-      return rows.map(row => entryOf(row, this.#names))
+      return rows.map(read)
     }
+  }
+
+  /** Forgets what was read from the database: it lacks some of it now. */
+  forget(): void {
+    this.#ids.clear()
   }
 
   /** Returns an account's totals. */
@@ -211,6 +247,15 @@ export class History {
     }
   }
 
+  /** Returns the number of the kept entries of a key that shares an account. */
+  async entriesOfKey({ account, key }: Required<Whose>): Promise<number> {
+    const [row] = await this.#database.all(
+      `SELECT COUNT(*) AS count FROM exchanges WHERE ${OF_ACCOUNT} AND ${OF_KEY}`,
+      [account, key ?? account],
+    )
+    return Number(row?.['count'] ?? 0)
+  }
+
   /** Returns the sum of the charges of an account's kept entries. */
   async charges(account: string): Promise<bigint> {
     const [row] = await this.#database.all(
@@ -221,37 +266,43 @@ export class History {
     return bigintOf(row, 'sum')
   }
 
-  /** Returns an account's counters up to an ordinal: in total, of the last days, and by model. */
-  async summary(account: string, nowMs: number): Promise<{ summary: Summary; ordinal: number }> {
+  /** Returns counters up to an ordinal of the account: in total, of the last days, and by model. */
+  async summary(whose: Whose, nowMs: number): Promise<{ summary: Summary; ordinal: number }> {
     for (let tries = 1; ; tries++) {
-      const before = await this.totals(account)
-      const summary = await this.#summary(account, nowMs)
-      const after = await this.totals(account)
+      const before = await this.totals(whose.account)
+      const summary = await this.#summary(whose, nowMs)
+      const after = await this.totals(whose.account)
       // What is recorded between the queries would be in some of the sums only.
       if (tries === TRIES || (after.ordinal === before.ordinal && after.requests === before.requests))
         return { summary, ordinal: before.ordinal }
     }
   }
 
-  async #summary(account: string, nowMs: number): Promise<Summary> {
-    const [found] = await this.#database.all('SELECT no FROM accounts WHERE id = ?', [account])
-    const no = Number(found?.['no'] ?? 0)
+  async #summary(whose: Whose, nowMs: number): Promise<Summary> {
+    const { of, no } = await this.#numberOf(whose)
+    const tables = SUMS_OF[of]
+    const sums = ['requests', 'input', 'output', 'settled', 'quarantined'] as const
+    const added = sums.map(name => `CAST(COALESCE(SUM(${name}), 0) AS BIGINT) AS ${name}`).join(', ')
     const [totals] = await this.#database.all(
-      'SELECT requests, input, output, settled AS charge, quarantined FROM totals WHERE account = ?',
+      of === 'account'
+        ? `SELECT ${sums.join(', ')} FROM totals WHERE account = ?`
+        : `SELECT ${added} FROM key_totals WHERE key = ?`,
       [no],
     )
     const days = await this.#database.all(
-      `SELECT day, requests, input + cache_read + cache_write AS input, output, charge FROM day_accounts
-       WHERE account = ? AND day > ?`,
+      `SELECT day, requests, input + cache_read + cache_write AS input, output, charge FROM ${tables.days}
+       WHERE ${of} = ? AND day > ?`,
       [no, Math.floor(nowMs / DAY_MS) - DAYS],
     )
     const models = await this.#database.all(
-      `SELECT n.name, m.requests, m.input, m.output, m.charge FROM account_models m JOIN names n ON n.no = m.model
-       WHERE m.account = ?`,
+      `SELECT n.name, m.requests, m.input, m.output, m.charge FROM ${tables.models} m JOIN names n ON n.no = m.model
+       WHERE m.${of} = ?`,
       [no],
     )
     return {
-      total: totals ? countOf(totals) : { requests: 0, input: 0, output: 0, charge: 0n },
+      total: totals
+        ? countOf({ ...totals, charge: totals['settled'] ?? 0 })
+        : { requests: 0, input: 0, output: 0, charge: 0n },
       days: new Map(days.map(row => [Number(row['day']), countOf(row)])),
       models: new Map(models.map(row => [String(row['name']), countOf(row)])),
       quarantined: Number(totals?.['quarantined'] ?? 0),

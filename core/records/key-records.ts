@@ -1,21 +1,34 @@
-/** Keys and their grants in the records. */
+/** Keys in the records. */
+import {
+  accountOf,
+  type Changed,
+  insertRows,
+  noteApplied,
+  type NewAccount,
+  type RecordedAccount,
+  share,
+  SUMS,
+} from './account-records.ts'
 import {
   type Also,
-  bigintOf,
   type Database,
   insertAll,
+  nextNo,
   type Row,
   selectIn,
   type Sql,
   type SqlValue,
-  nextNo,
+  Undone,
 } from './database.ts'
-import { type KeySearch, searchOf } from './key-search.ts'
+import type { Whose } from './entry.ts'
+import { KEYS, type KeySearch, searchOf } from './key-search.ts'
 
 /** What is recorded of a key. */
 export interface KeyRecord {
-  /** The public id, and the name of the key's account in the ledger. */
+  /** The public id. */
   readonly id: string
+  /** The account that it spends from. An account has the id of the key that it was made with. */
+  readonly account: string
   readonly type: string
   /** The operator's own name for the key, and for the batch that it was created in. */
   readonly name: string
@@ -35,56 +48,45 @@ export interface KeyRecord {
   readonly hint: string
   /** Counts the changes of the secret. */
   readonly rotation: number
+  /** The most that it may be charged in its life, in nano-credits. Undefined for no such limit. */
+  readonly cap: bigint | undefined
 }
 
-/** A key with the sums that the records know of its account. */
-export interface RecordedKey extends KeyRecord {
-  /** The number of its grants, and their sum in nano-credits. */
-  readonly grants: number
-  readonly granted: bigint
-  /** What its recorded exchanges were charged, and the number of the latest of its recorded entries. */
-  readonly settled: bigint
-  readonly ordinal: number
-  /** When its latest recorded exchange ended, in milliseconds since the epoch. */
-  readonly endedAt: number
-  /** True until the store has this record and all its grants. */
+/** A key with the sums of its account. */
+export interface RecordedKey extends KeyRecord, Omit<RecordedAccount, 'id'> {
+  /** True until the store has this record and all grants of the account. */
   readonly pending: boolean
 }
 
-/** One grant. What an operator takes back is a grant with a negative amount. */
-export interface Grant {
-  readonly account: string
-  /** Counts the grants of the account from 1 on. */
-  readonly n: number
-  /** Chosen by the caller: repeating it adds nothing. */
-  readonly id: string
-  readonly amount: bigint
-  readonly at: number
-  readonly notes: Readonly<Record<string, string>>
+const SELECT = `SELECT k.no, k.id, a.id AS account, k.type, k.name, k.batch, k.status, k.expires, k.created, k.version, k.digest, k.label,
+  k.hint, k.rotation, k.cap, CASE WHEN k.pending = 1 OR a.pending = 1 THEN 1 ELSE 0 END AS pending, ${SUMS} FROM ${KEYS}`
+
+/** Returns whose history and usage those of a key are: its own, or all of its account if no other key shares that. */
+export function whoseOf({ id, account, shared }: Pick<RecordedKey, 'id' | 'account' | 'shared'>): Whose {
+  return shared ? { account, key: id } : { account }
 }
 
-const COLUMNS = `a.no, a.id, a.type, a.name, a.batch, a.status, a.expires, a.created, a.version, a.digest, a.label, a.hint, a.rotation,
-  a.grants, a.granted, a.pending, COALESCE(t.settled, 0) AS settled, COALESCE(t.ordinal, 0) AS ordinal,
-  COALESCE(t.changed, 0) AS ended_at`
-const SELECT = `SELECT ${COLUMNS} FROM accounts a LEFT JOIN totals t ON t.account = a.no`
-
-/** A key with the columns of its row that only the records use. */
-export interface AccountRow extends KeyRecord, Pick<RecordedKey, 'grants' | 'granted'> {
-  readonly pending: boolean
-  /** When it was changed last, in milliseconds since the epoch. */
-  readonly changed: number
+/** A key as it is inserted, with the number of its account. */
+export interface NewKey extends Changed, Omit<KeyRecord, 'account'> {
+  /** Undefined for a key that its account is made with: both get one number. */
+  readonly account?: number | undefined
 }
 
-/** Inserts accounts under consecutive numbers. @returns the first of them */
-export async function insertAccounts(sql: Sql, accounts: readonly AccountRow[]): Promise<number> {
-  const first = await nextNo(sql, 'accounts')
+/**
+ * Inserts accounts and keys under consecutive numbers. A key without the number of an account gets the one at its place.
+ * @returns the first number
+ */
+export async function insertKeys(sql: Sql, keys: readonly NewKey[], accounts: readonly NewAccount[]): Promise<number> {
+  const first = Math.max(await nextNo(sql, 'accounts'), await nextNo(sql, 'keys'))
+  await insertRows(sql, first, accounts)
   await insertAll(
     sql,
-    `INSERT INTO accounts (no, id, type, name, batch, status, expires, created, version, digest, label, hint, rotation,
-     grants, granted, pending, changed)`,
-    accounts.map((key, index): SqlValue[] => [
+    `INSERT INTO keys (no, id, account, type, name, batch, status, expires, created, version, digest, label, hint, rotation,
+     cap, pending, changed)`,
+    keys.map((key, index): SqlValue[] => [
       first + index,
       key.id,
+      key.account ?? first + index,
       key.type,
       key.name,
       key.batch,
@@ -96,8 +98,7 @@ export async function insertAccounts(sql: Sql, accounts: readonly AccountRow[]):
       key.label,
       key.hint,
       key.rotation,
-      key.grants,
-      key.granted,
+      key.cap ?? null,
       key.pending ? 1 : 0,
       key.changed,
     ]),
@@ -105,6 +106,9 @@ export async function insertAccounts(sql: Sql, accounts: readonly AccountRow[]):
   )
   return first
 }
+
+/** There is no account of this id for new keys. */
+export class NoAccount extends Undone {}
 
 /** Reads and writes keys. */
 export class KeyRecords {
@@ -115,16 +119,26 @@ export class KeyRecords {
   }
 
   /**
-   * Adds keys with their first grants: all of them or, if anything fails, none. They are pending until `applied`.
+   * Adds keys, each with an account of its name and its first grant: all of them or, if anything fails, none. They are
+   * pending until `applied`.
    * @param grants the first grant of each key in nano-credits; 0 for none
    * @param at the time by the store's clock, in milliseconds since the epoch
    */
   async add(keys: readonly KeyRecord[], grants: bigint, at: number, also?: Also): Promise<void> {
     await this.#database.transaction(async sql => {
-      const sums = { grants: grants > 0n ? 1 : 0, granted: grants, pending: true, changed: at }
-      const first = await insertAccounts(
+      const changed = { pending: true, changed: at }
+      const first = await insertKeys(
         sql,
-        keys.map(key => ({ ...key, ...sums })),
+        keys.map(key => ({ ...key, account: undefined, ...changed })),
+        keys.map(({ id, createdAt }) => ({
+          ...changed,
+          id,
+          createdAt,
+          name: '',
+          shared: false,
+          grants: grants > 0n ? 1 : 0,
+          granted: grants,
+        })),
       )
       await also?.(sql)
       if (grants === 0n) return
@@ -138,15 +152,32 @@ export class KeyRecords {
     })
   }
 
+  /**
+   * Adds keys to an account. It is shared from now on.
+   * @throws NoAccount
+   */
+  async join(account: string, keys: readonly KeyRecord[], at: number, also?: Also): Promise<void> {
+    await this.#database.transaction(async sql => {
+      const no = await share(sql, account, at)
+      if (no === undefined) throw new NoAccount(`there is no balance ${account}`)
+      await insertKeys(
+        sql,
+        keys.map(key => ({ ...key, account: no, pending: true, changed: at })),
+        [],
+      )
+      await also?.(sql)
+    })
+  }
+
   /** Finds a key by its id. */
   async get(id: string, sql: Sql = this.#database): Promise<RecordedKey | undefined> {
-    const [row] = await sql.all(`${SELECT} WHERE a.id = ?`, [id])
+    const [row] = await sql.all(`${SELECT} WHERE k.id = ?`, [id])
     return row && keyOf(row)
   }
 
   /** Finds keys by their ids. */
   async withIds(ids: readonly string[]): Promise<RecordedKey[]> {
-    return (await selectIn(this.#database, `${SELECT} WHERE a.id`, ids)).map(keyOf)
+    return (await selectIn(this.#database, `${SELECT} WHERE k.id`, ids)).map(keyOf)
   }
 
   /** Like `get`, after all transactions that run now, also those of other connections. */
@@ -156,13 +187,18 @@ export class KeyRecords {
 
   /** Finds a key by the hash of its secret. */
   async find(digest: string): Promise<RecordedKey | undefined> {
-    const [row] = await this.#database.all(`${SELECT} WHERE a.digest = ?`, [digest])
+    const [row] = await this.#database.all(`${SELECT} WHERE k.digest = ?`, [digest])
     return row && keyOf(row)
+  }
+
+  /** Returns the keys that spend from an account, in the order in which they came. */
+  async ofAccount(account: string): Promise<RecordedKey[]> {
+    return (await this.#database.all(`${SELECT} WHERE a.id = ? ORDER BY k.no`, [account])).map(keyOf)
   }
 
   /** Whether there are any keys. */
   async any(): Promise<boolean> {
-    return (await this.#database.all('SELECT no FROM accounts LIMIT 1')).length > 0
+    return (await this.#database.all('SELECT no FROM keys LIMIT 1')).length > 0
   }
 
   /** Lists keys, one page at a time. Without another order, they come in the order in which they were created. */
@@ -178,12 +214,13 @@ export class KeyRecords {
 
   /** Iterates over the pending keys, and those whose record, grants or exchanges changed since a time, in pages. */
   changedSince(ms: number, size: number): AsyncGenerator<RecordedKey[]> {
-    return this.#pages('(a.changed >= ? OR t.changed >= ? OR a.pending = 1)', [ms, ms], size)
+    const condition = '(k.changed >= ? OR k.pending = 1 OR a.changed >= ? OR a.pending = 1 OR t.changed >= ?)'
+    return this.#pages(condition, [ms, ms, ms], size)
   }
 
   async *#pages(condition: string, values: readonly SqlValue[], size: number): AsyncGenerator<RecordedKey[]> {
     for (let after = 0; ;) {
-      const rows = await this.#database.all(`${SELECT} WHERE ${condition} AND a.no > ? ORDER BY a.no LIMIT ?`, [
+      const rows = await this.#database.all(`${SELECT} WHERE ${condition} AND k.no > ? ORDER BY k.no LIMIT ?`, [
         ...values,
         after,
         size,
@@ -202,110 +239,69 @@ export class KeyRecords {
    */
   async change(
     id: string,
-    record: Omit<KeyRecord, 'id' | 'type' | 'batch' | 'createdAt'>,
+    record: Omit<KeyRecord, 'id' | 'account' | 'type' | 'batch' | 'createdAt'>,
     { from, at, pending }: { readonly from: number; readonly at: number; readonly pending: boolean },
     also?: Also,
   ): Promise<boolean> {
-    const { status, name, label, hint, expiresAt, version, digest, rotation } = record
+    const { status, name, label, hint, expiresAt, version, digest, rotation, cap } = record
     return this.#database.transaction(async sql => {
       const rows = await sql.all(
-        `UPDATE accounts SET status = ?, name = ?, label = ?, hint = ?, expires = ?, version = ?, digest = ?,
-         rotation = ?, changed = ?, pending = CASE WHEN ? = 1 THEN 1 ELSE pending END
+        `UPDATE keys SET status = ?, name = ?, label = ?, hint = ?, expires = ?, version = ?, digest = ?,
+         rotation = ?, cap = ?, changed = ?, pending = CASE WHEN ? = 1 THEN 1 ELSE pending END
          WHERE id = ? AND version = ? RETURNING no`,
-        [status, name, label, hint, expiresAt ?? null, version, digest, rotation, at, pending ? 1 : 0, id, from],
+        [
+          status,
+          name,
+          label,
+          hint,
+          expiresAt ?? null,
+          version,
+          digest,
+          rotation,
+          cap ?? null,
+          at,
+          pending ? 1 : 0,
+          id,
+          from,
+        ],
       )
       if (rows.length > 0) await also?.(sql)
       return rows.length > 0
     })
   }
 
-  /**
-   * Adds a grant. It is pending until `applied`.
-   * @param most the largest balance that it may lead to, as far as exchanges are recorded
-   * @returns the grant with this id, and whether this call added it; undefined if there is no such account; otherwise why
-   * it was not added: the balance would be too large or below zero, or the key is deleted
-   */
-  async grant(
-    account: string,
-    { id, amount, at, notes }: Omit<Grant, 'account' | 'n'>,
-    most: bigint,
-    also?: Also,
-  ): Promise<{ grant: Grant; added: boolean } | 'over' | 'under' | 'deleted' | undefined> {
-    return this.#database.transaction(async sql => {
-      const [row] = await sql.all(
-        `SELECT a.no, a.status, a.grants, a.granted - COALESCE(t.settled, 0) AS balance,
-         COALESCE(t.booked, 0) AS booked
-         FROM accounts a LEFT JOIN totals t ON t.account = a.no WHERE a.id = ?`,
-        [account],
-      )
-      if (!row) return undefined
-      const no = Number(row['no'])
-      const [known] = await sql.all('SELECT n, amount, at FROM grants WHERE account = ? AND id = ?', [no, id])
-      if (known) {
-        const amountThen = bigintOf(known, 'amount')
-        const grant = { account, id, notes, n: Number(known['n']), amount: amountThen, at: Number(known['at']) }
-        return { grant, added: false }
-      }
-      if (row['status'] === 'deleted') return 'deleted'
-      const balance = bigintOf(row, 'balance') + amount
-      if (balance > most) return 'over'
-      if (amount < 0n && balance < 0n) return 'under'
-      await also?.(sql)
-      const n = Number(row['grants']) + 1
-      const values = [no, n, id, amount, at, JSON.stringify(notes), balance, n + Number(row['booked'])]
-      await insertAll(sql, 'INSERT INTO grants (account, n, id, amount, at, notes, balance, booking)', [values], '')
-      await sql.all('UPDATE accounts SET grants = ?, granted = granted + ?, pending = 1, changed = ? WHERE no = ?', [
-        n,
-        amount,
-        at,
-        no,
-      ])
-      return { grant: { account, id, amount, at, notes, n }, added: true }
-    })
-  }
-
-  /** Returns the grants of an account from a number on, in their order. */
-  async grants(account: string, from: number): Promise<Grant[]> {
-    const rows = await this.#database.all(
-      `SELECT g.n, g.id, g.amount, g.at, g.notes FROM grants g JOIN accounts a ON a.no = g.account
-       WHERE a.id = ? AND g.n >= ? ORDER BY g.n`,
-      [account, from],
-    )
-    return rows.map(row => ({
-      account,
-      n: Number(row['n']),
-      id: String(row['id']),
-      amount: bigintOf(row, 'amount'),
-      at: Number(row['at']),
-      notes: JSON.parse(String(row['notes'])) as Record<string, string>,
-    }))
-  }
-
-  /** Returns keys whose record or grants the store may not know. */
+  /** Returns keys whose record the store may not know. */
   async pending(count: number): Promise<RecordedKey[]> {
-    return (await this.#database.all(`${SELECT} WHERE a.pending = 1 ORDER BY a.no LIMIT ?`, [count])).map(keyOf)
+    return (await this.#database.all(`${SELECT} WHERE k.pending = 1 ORDER BY k.no LIMIT ?`, [count])).map(keyOf)
   }
 
   /**
-   * Notes that the store knows the records and grants of keys as they were read.
+   * Notes that the store knows the records of keys, and the grants of their accounts, as they were read.
    * @param at the time by the store's clock: what it loses afterwards may be these
    */
-  async applied(keys: readonly Pick<RecordedKey, 'id' | 'version' | 'grants'>[], at: number): Promise<void> {
+  async applied(
+    keys: readonly Pick<RecordedKey, 'id' | 'account' | 'version' | 'grants'>[],
+    at: number,
+  ): Promise<void> {
     await this.#database.transaction(async sql => {
-      for (const { id, version, grants } of keys)
+      for (const { id, account, version, grants } of keys) {
         await sql.all(
-          `UPDATE accounts SET pending = 0, changed = CASE WHEN changed > ? THEN changed ELSE ? END
-           WHERE id = ? AND version = ? AND grants = ?`,
-          [at, at, id, version, grants],
+          `UPDATE keys SET pending = 0, changed = CASE WHEN changed > ? THEN changed ELSE ? END
+           WHERE id = ? AND version = ?`,
+          [at, at, id, version],
         )
+        await noteApplied(sql, { id: account, grants }, at)
+      }
     })
   }
 }
 
 function keyOf(row: Row): RecordedKey {
-  const { id, type, name, batch, status, expires, digest, label, hint } = row
+  const { id, account, type, name, batch, status, expires, digest, label, hint, cap } = row
   return {
+    ...accountOf(row),
     id: String(id),
+    account: String(account),
     type: String(type),
     name: String(name),
     batch: String(batch),
@@ -317,11 +313,6 @@ function keyOf(row: Row): RecordedKey {
     label: String(label),
     hint: String(hint),
     rotation: Number(row['rotation']),
-    grants: Number(row['grants']),
-    granted: bigintOf(row, 'granted'),
-    settled: bigintOf(row, 'settled'),
-    ordinal: Number(row['ordinal']),
-    endedAt: Number(row['ended_at']),
-    pending: Number(row['pending']) === 1,
+    cap: cap === null || cap === undefined ? undefined : BigInt(cap as bigint | number),
   }
 }

@@ -42,6 +42,9 @@ export interface KeyTotals {
   readonly settled: bigint
 }
 
+/** The keys `k`, with their accounts `a` and the totals `t` of these. */
+export const KEYS = 'keys k JOIN accounts a ON a.no = k.account LEFT JOIN totals t ON t.account = a.no'
+
 /** The columns that a search looks in. */
 const SEARCHED = ['id', 'name', 'batch', 'label', 'hint'] as const
 
@@ -49,18 +52,18 @@ const SETTLED = 'COALESCE(t.settled, 0)'
 const BALANCE = `a.granted - ${SETTLED}`
 
 const STATES: Readonly<Record<KeyState, (now: number) => readonly [condition: string, ...values: SqlValue[]]>> = {
-  active: now => [`a.status = 'active' AND (a.expires IS NULL OR a.expires > ?) AND ${BALANCE} > 0`, now],
-  disabled: () => ["a.status = 'disabled'"],
-  expired: now => ["a.status = 'active' AND a.expires <= ?", now],
-  exhausted: now => [`a.status = 'active' AND (a.expires IS NULL OR a.expires > ?) AND ${BALANCE} <= 0`, now],
-  deleted: () => ["a.status = 'deleted'"],
+  active: now => [`k.status = 'active' AND (k.expires IS NULL OR k.expires > ?) AND ${BALANCE} > 0`, now],
+  disabled: () => ["k.status = 'disabled'"],
+  expired: now => ["k.status = 'active' AND k.expires <= ?", now],
+  exhausted: now => [`k.status = 'active' AND (k.expires IS NULL OR k.expires > ?) AND ${BALANCE} <= 0`, now],
+  deleted: () => ["k.status = 'deleted'"],
 }
 
 /** What each order compares. Keys without an expiry come last. */
 const ORDERS: Readonly<Record<string, string>> = {
   balance: BALANCE,
   used: SETTLED,
-  expires: `COALESCE(a.expires, ${Number.MAX_SAFE_INTEGER})`,
+  expires: `COALESCE(k.expires, ${Number.MAX_SAFE_INTEGER})`,
   active: 'COALESCE(t.changed, 0)',
 }
 
@@ -84,7 +87,7 @@ export function cursorAt(key: Compared, sort: KeyOrder): KeyCursor {
   return { id: key.id, value: values[sort.replace('-', '')] }
 }
 
-/** Returns the conditions and the order of a search over `accounts a` with their `totals t`. */
+/** Returns the conditions and the order of a search over KEYS. */
 export function searchOf(
   dialect: Database['dialect'],
   { text, type, batch, state, now, sort = 'created', after }: Omit<KeySearch, 'count'>,
@@ -99,34 +102,34 @@ export function searchOf(
   const column = ORDERS[sort.replace('-', '')]
   const [than, direction] = descending ? ['<', 'DESC'] : ['>', 'ASC']
   if (after !== undefined) {
-    const number = '(SELECT no FROM accounts WHERE id = ?)'
+    const number = '(SELECT no FROM keys WHERE id = ?)'
     const { id, value } = after
-    if (column === undefined || value === undefined) add(`a.no ${than} ${number}`, id)
-    else add(`(${column} ${than} ? OR (${column} = ? AND a.no ${than} ${number}))`, value, value, id)
+    if (column === undefined || value === undefined) add(`k.no ${than} ${number}`, id)
+    else add(`(${column} ${than} ? OR (${column} = ? AND k.no ${than} ${number}))`, value, value, id)
   }
-  if (type !== undefined) add('a.type = ?', type)
-  if (batch !== undefined) add('a.batch = ?', batch)
-  if (state === undefined) add("a.status <> 'deleted'")
+  if (type !== undefined) add('k.type = ?', type)
+  if (batch !== undefined) add('k.batch = ?', batch)
+  if (state === undefined) add("k.status <> 'deleted'")
   else add(...STATES[state](now))
   if (text !== undefined) {
     const like = patternOf(text)
-    const matches = SEARCHED.map(name => likeIn(dialect, `a.${name}`, like))
+    const matches = SEARCHED.map(name => likeIn(dialect, `k.${name}`, like))
     add(`(${matches.join(' OR ')})`, ...SEARCHED.map(() => like))
   }
   return {
     where: conditions.length === 0 ? '' : `WHERE ${conditions.join(' AND ')}`,
-    order: `ORDER BY ${column === undefined ? '' : `${column} ${direction}, `}a.no ${direction}`,
+    order: `ORDER BY ${column === undefined ? '' : `${column} ${direction}, `}k.no ${direction}`,
     values,
   }
 }
 
 /** Counts the keys of each type that are not deleted. */
 export async function countByType(sql: Sql): Promise<Map<string, number>> {
-  const rows = await sql.all("SELECT type, COUNT(*) AS keys FROM accounts WHERE status <> 'deleted' GROUP BY type")
+  const rows = await sql.all("SELECT type, COUNT(*) AS keys FROM keys WHERE status <> 'deleted' GROUP BY type")
   return new Map(rows.map(row => [String(row['type']), Number(row['keys'])]))
 }
 
-/** Counts the keys of a search, and adds up what they were granted and charged. */
+/** Counts the keys of a search, and adds up what their accounts were granted and charged. */
 export async function keyTotals(
   database: Database,
   search: Omit<KeySearch, 'count' | 'after' | 'sort'>,
@@ -134,7 +137,7 @@ export async function keyTotals(
   const { where, values } = searchOf(database.dialect, search)
   const [row] = await database.all(
     `SELECT COUNT(*) AS keys, ${sumOf('a.granted', 'granted')}, ${sumOf('t.settled', 'settled')}
-     FROM accounts a LEFT JOIN totals t ON t.account = a.no ${where}`,
+     FROM accounts a LEFT JOIN totals t ON t.account = k.no ${where}`,
     values,
   )
   const sum = (name: string): bigint => bigintOf(row, `${name}_high`) * 1_000_000_000n + bigintOf(row, `${name}_low`)

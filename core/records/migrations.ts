@@ -10,8 +10,10 @@ import { EXCHANGE_COLUMNS, HISTORY_VIEW } from './exchange-rows.ts'
  * - `replaced` has the earlier ends of exchanges that were reaped and ended again.
  * - `booking` numbers the statement of an account: see bookings.ts and statement.ts; `balance` is what was granted less what
  *   was charged after it. `booked` counts the bookings of entries; each grant is one as well.
- * - `pending` is 1 while the store may not know the latest record or grants of an account.
- * - `hint` has the beginning and the end of a secret. An account's `label` is the same, unless an operator has chosen one.
+ * - An account has credits, and keys spend from it. The key that an account was made with has its id and its number. An account
+ *   is `shared` from the moment when another key may spend from it; then the tables of keys have the sums of each.
+ * - `pending` is 1 while the store may not know the latest record of a key, or the grants of an account.
+ * - `hint` has the beginning and the end of a secret. A key's `label` is the same, unless an operator has chosen one.
  * - `failures` has why requests failed. `alike` counts the requests that a row stands for: see request-sums.ts.
  * - `commits` has the latest transactions, by which a database that fell back is noticed: see lineage.ts.
  * - `requests` has what operators asked for with an idempotency key, with the seed of the secrets that were made for it.
@@ -36,7 +38,6 @@ const STEPS: readonly (readonly string[])[] = [
       output BIGINT NOT NULL, quarantined BIGINT NOT NULL, changed BIGINT NOT NULL, booked BIGINT NOT NULL)`,
     'CREATE INDEX totals_changed ON totals (changed)',
     `CREATE TABLE exchanges (${EXCHANGE_COLUMNS}) {PARTITIONED}`,
-    HISTORY_VIEW,
     'CREATE INDEX exchanges_account ON exchanges (account, ordinal)',
     `CREATE INDEX exchanges_reaped ON exchanges (account) WHERE kind = ${KINDS.indexOf('reaped')}`,
     'CREATE INDEX exchanges_late ON exchanges (account, booking) WHERE booking < 0',
@@ -81,6 +82,42 @@ const STEPS: readonly (readonly string[])[] = [
     'CREATE INDEX failures_account ON failures (account, id)',
     'CREATE INDEX failures_code ON failures (code, id)',
     'CREATE TABLE commits (no BIGINT PRIMARY KEY, id TEXT NOT NULL)',
+  ],
+  [
+    `CREATE TABLE keys (no INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, account INTEGER NOT NULL, type TEXT NOT NULL,
+      name TEXT NOT NULL, batch TEXT NOT NULL, status TEXT NOT NULL, expires BIGINT, created BIGINT NOT NULL,
+      version BIGINT NOT NULL, digest TEXT NOT NULL, label TEXT NOT NULL, hint TEXT NOT NULL, rotation INTEGER NOT NULL,
+      cap BIGINT, pending SMALLINT NOT NULL, changed BIGINT NOT NULL)`,
+    `INSERT INTO keys SELECT no, id, no, type, name, batch, status, expires, created, version, digest, label, hint, rotation,
+      NULL, pending, changed FROM accounts`,
+    'DROP VIEW IF EXISTS history',
+    ...['digest', 'type', 'batch'].map(name => `DROP INDEX accounts_${name}`),
+    ...['type', 'name', 'batch', 'status', 'expires', 'version', 'digest', 'label', 'hint', 'rotation'].map(
+      name => `ALTER TABLE accounts DROP COLUMN ${name}`,
+    ),
+    "ALTER TABLE accounts ADD COLUMN name TEXT NOT NULL DEFAULT ''",
+    'ALTER TABLE accounts ADD COLUMN shared SMALLINT NOT NULL DEFAULT 0',
+    HISTORY_VIEW,
+    'CREATE INDEX keys_account ON keys (account, no)',
+    'CREATE INDEX keys_pending ON keys (no) WHERE pending = 1',
+    'CREATE INDEX keys_changed ON keys (changed)',
+    'CREATE UNIQUE INDEX keys_digest ON keys (digest)',
+    'CREATE INDEX keys_type ON keys (type, no)',
+    'CREATE INDEX keys_batch ON keys (batch, no)',
+    'CREATE INDEX exchanges_key ON exchanges (account, key, ordinal) WHERE key <> account',
+    `CREATE TABLE key_totals (account INTEGER NOT NULL, key INTEGER NOT NULL, settled BIGINT NOT NULL,
+      requests BIGINT NOT NULL, input BIGINT NOT NULL, output BIGINT NOT NULL, quarantined BIGINT NOT NULL,
+      PRIMARY KEY (account, key))`,
+    'CREATE INDEX key_totals_key ON key_totals (key)',
+    `CREATE TABLE day_keys (day INTEGER NOT NULL, key INTEGER NOT NULL, {COUNTS}, PRIMARY KEY (day, key))`,
+    'CREATE INDEX day_keys_key ON day_keys (key, day)',
+    `CREATE TABLE key_models (key INTEGER NOT NULL, model INTEGER NOT NULL, requests BIGINT NOT NULL,
+      input BIGINT NOT NULL, output BIGINT NOT NULL, charge BIGINT NOT NULL, PRIMARY KEY (key, model))`,
+    `CREATE TABLE day_key_models (key INTEGER NOT NULL, day INTEGER NOT NULL, model INTEGER NOT NULL,
+      requests BIGINT NOT NULL, input BIGINT NOT NULL, output BIGINT NOT NULL, charge BIGINT NOT NULL,
+      PRIMARY KEY (key, day, model)) {CLUSTERED}`,
+    'ALTER TABLE failures RENAME COLUMN account TO key',
+    'ALTER TABLE codes RENAME COLUMN account TO key',
   ],
 ]
 

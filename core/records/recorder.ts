@@ -18,11 +18,12 @@ import {
 } from './database.ts'
 import { counting, type EndedEntry, type HistoryEntry, latestEndMs } from './entry.ts'
 import { epochToRecord } from './migrations.ts'
-import { insertAccounts } from './key-records.ts'
+import { ACCOUNT_PREFIX } from './account-records.ts'
+import { insertKeys } from './key-records.ts'
 import { Months } from './months.ts'
 import type { Names, NewNames } from './names.ts'
 import { ENTRY_COLUMNS, entryOf, namesIn, rowOf } from './exchange-rows.ts'
-import { DaySums } from './day-sums.ts'
+import { DaySums, type Numbers } from './day-sums.ts'
 import { writeTotals } from './totals.ts'
 import { type RequestBatch, RequestSums, writeFailures } from './request-sums.ts'
 import { addNotices } from './notices.ts'
@@ -82,29 +83,27 @@ interface Batch {
   readonly without: readonly Extra[]
 }
 
-/** What a transaction has found and made: new names, new partitions, and the numbers of accounts. */
+/** What a transaction has found and made: new names, new partitions, and the numbers of accounts and keys, by id. */
 interface Written {
   readonly names: NewNames
   readonly months: readonly string[]
-  readonly numbers: ReadonlyMap<string, number>
+  readonly found: ReadonlyMap<string, number>
 }
 
-/** The record of an account that has none. Its entries are recorded all the same. */
-const UNKNOWN = {
+/** The record of an account or of a key that has none. Its entries are recorded all the same. */
+const UNKNOWN = { name: '', createdAt: 0, pending: false, changed: 0 } as const
+const UNKNOWN_ACCOUNT = { ...UNKNOWN, grants: 0, granted: 0n } as const
+const UNKNOWN_KEY = {
+  ...UNKNOWN,
   type: '?',
-  name: '',
   batch: '',
   status: 'disabled',
   expiresAt: undefined,
-  createdAt: 0,
   version: 0,
   label: '',
   hint: '',
   rotation: 0,
-  grants: 0,
-  granted: 0n,
-  pending: false,
-  changed: 0,
+  cap: undefined,
 } as const
 
 /** Entries were read from a store before it lost something, and may not be in it any more. */
@@ -142,7 +141,7 @@ export class Recorder {
   readonly #database: Database
   readonly #names: Names
   readonly #now: () => number
-  /** Numbers of accounts. They change only if the database falls back. */
+  /** Numbers of accounts and keys by their ids. They change only if the database falls back. */
   readonly #numbers = lru<string, number>(NUMBERS_MAX)
   readonly #months: Months
   /** The requests of this process that have ended, which are recorded with the next entries. */
@@ -191,7 +190,7 @@ export class Recorder {
     }
     written.names.kept()
     this.#months.created(written.months)
-    for (const [account, number] of written.numbers) this.#numbers.set(account, number)
+    for (const [id, number] of written.found) this.#numbers.set(id, number)
   }
 
   /**
@@ -205,23 +204,25 @@ export class Recorder {
     const current = valueOf(epochNow)
     if (epoch !== undefined && current !== epoch)
       throw new StaleEpoch('the store has been restored meanwhile; its streams are read again')
-    const { names, months, numbers, before, books, days } = valueOf(read)
-    const number = numberIn(numbers)
-    const { last, replaced } = bookAll(entries, before, books, number)
+    const { names, months, found, before, books, days } = valueOf(read)
+    const numbers = numbersIn(found)
+    const isShared = ({ account }: { readonly account: string }): boolean => books.isShared(numbers.account(account))
+    const { last, replaced } = bookAll(entries, before, books, account => numbers.account(account))
+    for (const sum of requests.sums.values()) days.addRequests(sum, isShared(sum))
     for (const [id, entry] of last) {
       const old = before.get(id)
-      if (old) days.add({ ...old, account: entry.account }, -1)
-      days.add(entry, 1)
+      if (old) days.add({ ...old, account: entry.account, key: entry.key }, -1, isShared(entry))
+      days.add(entry, 1, isShared(entry))
     }
     await days.read(sql)
-    const rows = [...last.values()].map(entry => rowOf(entry, number(entry.account), names))
+    const rows = [...last.values()].map(entry => rowOf(entry, numbers, names))
     sql.putRows({ before: INSERT_ROWS, rows, after: REPLACE_ROWS })
     sql.putRows({
       before: 'INSERT INTO replaced (account, ordinal, id, charge, ended, balance, booking, booked)',
       rows: replaced,
       after: 'ON CONFLICT (account, ordinal) DO NOTHING',
     })
-    writeTotals(sql, { entries, last, before, sums: [...requests.sums.values()], books }, number)
+    writeTotals(sql, { entries, last, before, sums: [...requests.sums.values()], books }, numbers)
     days.write(sql)
     putPositions(sql, positions)
     const fresh = [...last.values()].filter(({ id }) => !before.has(id))
@@ -229,10 +230,10 @@ export class Recorder {
     const notices =
       last.size > 0 ? await this.watcher?.({ entries: fresh, spending: books.spending }).catch(() => []) : []
     if (requests.failures.length + requests.alike.size > 0 && !without.includes('failures'))
-      await writeExtra(sql, 'failures', () => writeFailures(sql, requests, number))
+      await writeExtra(sql, 'failures', () => writeFailures(sql, requests, of => numbers.key(of)))
     if (notices && notices.length > 0 && !without.includes('notices'))
       await writeExtra(sql, 'notices', () => addNotices(sql, notices))
-    return { names, months, numbers }
+    return { names, months, found }
   }
 
   /** Reads what is known of the exchanges and the sums of a batch. */
@@ -247,17 +248,16 @@ export class Recorder {
       sql,
       entries.map(({ id }) => timeOfId(id)),
     )
-    const numbers = new Map<string, number>()
-    await this.#numberAccounts(sql, [...entries, ...sums], numbers)
-    const number = numberIn(numbers)
-    const days = new DaySums(names, number)
-    for (const sum of sums) days.addRequests(sum)
+    const found = await this.#number(sql, [...entries, ...sums])
+    const numbers = numbersIn(found)
+    const days = new DaySums(names, numbers)
+    const accounts = new Set([...entries, ...sums].map(({ account }) => numbers.account(account)))
     const [before, books] = await Promise.all([
       this.#known(sql, entries),
-      Books.open(sql, new Set(entries.map(({ account }) => number(account))), this.#now()),
-      days.read(sql, entries),
+      Books.open(sql, accounts, this.#now()),
+      days.read(sql, entries, sums),
     ])
-    return { names, months, numbers, before, books, days }
+    return { names, months, found, before, books, days }
   }
 
   /** Forgets what was read from the database: it lacks some of it now. */
@@ -266,26 +266,43 @@ export class Recorder {
     this.#months.forget()
   }
 
-  async #numberAccounts(
+  /** Returns the numbers of accounts and keys by their ids. Those without a record get one. */
+  async #number(
     sql: Sql,
-    entries: readonly { readonly account: string }[],
-    found: Map<string, number>,
-  ): Promise<void> {
-    const missing: string[] = []
-    for (const account of new Set(entries.map(each => each.account))) {
-      const number = this.#numbers.get(account)
-      if (number === undefined) missing.push(account)
-      else found.set(account, number)
+    all: readonly { readonly account: string; readonly key?: string | undefined }[],
+  ): Promise<Map<string, number>> {
+    const found = new Map<string, number>()
+    const [accounts, keys] = [new Set(all.map(({ account }) => account)), new Map<string, string>()]
+    for (const { account, key } of all) if (key !== undefined && key !== account) keys.set(key, account)
+    const missing = { accounts: [...accounts], keys: [...keys.keys()] }
+    for (const table of ['accounts', 'keys'] as const) {
+      const unread = missing[table].filter(id => {
+        const number = this.#numbers.get(id)
+        if (number !== undefined) found.set(id, number)
+        return number === undefined
+      })
+      for (const row of await selectIn(sql, `SELECT no, id FROM ${table} WHERE id`, unread))
+        found.set(String(row['id']), Number(row['no']))
+      missing[table] = unread.filter(id => !found.has(id))
     }
-    for (const row of await selectIn(sql, 'SELECT no, id FROM accounts WHERE id', missing))
-      found.set(String(row['id']), Number(row['no']))
-    const unknown = missing.filter(account => !found.has(account))
-    if (unknown.length === 0) return
-    const first = await insertAccounts(
-      sql,
-      unknown.map(id => ({ ...UNKNOWN, id, digest: id })),
-    )
-    unknown.forEach((account, index) => found.set(account, first + index))
+    if (missing.accounts.length > 0) {
+      // An account that was not made with a key has none of its name.
+      const [alone, withKey] = [[], []] as [string[], string[]]
+      for (const id of missing.accounts) (id.startsWith(ACCOUNT_PREFIX) ? alone : withKey).push(id)
+      const first = await insertKeys(
+        sql,
+        withKey.map(id => ({ ...UNKNOWN_KEY, id, digest: id })),
+        [...withKey, ...alone].map(id => ({ ...UNKNOWN_ACCOUNT, id, shared: id.startsWith(ACCOUNT_PREFIX) })),
+      )
+      for (const [index, id] of [...withKey, ...alone].entries()) found.set(id, first + index)
+    }
+    if (missing.keys.length > 0) {
+      const accountOf = (id: string): number => found.get(keys.get(id) ?? '') ?? 0
+      const unknown = missing.keys.map(id => ({ ...UNKNOWN_KEY, id, digest: id, account: accountOf(id) }))
+      const first = await insertKeys(sql, unknown, [])
+      missing.keys.forEach((id, index) => found.set(id, first + index))
+    }
+    return found
   }
 
   /** Returns the entries that are recorded already, by id. */
@@ -299,9 +316,9 @@ export class Recorder {
   }
 }
 
-/** Returns a function that returns the number of an account. */
-function numberIn(numbers: ReadonlyMap<string, number>): (account: string) => number {
-  return account => numbers.get(account) ?? 0
+function numbersIn(found: ReadonlyMap<string, number>): Numbers {
+  const account = (id: string): number => found.get(id) ?? 0
+  return { account, key: of => account(of.key ?? of.account) }
 }
 
 /**

@@ -5,6 +5,7 @@
 import { join } from 'node:path'
 import type { StoreConfig } from '../config/config.ts'
 import type { Log } from '../lib/log.ts'
+import { AccountRecords } from './account-records.ts'
 import { AuditLog } from './audit-log.ts'
 import { Codes } from './codes.ts'
 import { type Database, insertAll, selectIn } from './database.ts'
@@ -36,6 +37,7 @@ export class Records {
   /** The transactions that they must have. */
   readonly lineage: Lineage
   readonly keys: KeyRecords
+  readonly accounts: AccountRecords
   readonly history: History
   readonly recorder: Recorder
   /** Why requests failed. */
@@ -77,6 +79,7 @@ export class Records {
     this.id = id
     const names = new Names(database)
     this.keys = new KeyRecords(database)
+    this.accounts = new AccountRecords(database)
     this.history = new History(database, names)
     this.recorder = new Recorder(database, names, now)
     this.failures = new Failures(database)
@@ -88,6 +91,7 @@ export class Records {
     this.lineage.onForget.push(
       () => names.forget(),
       () => this.recorder.forget(),
+      () => this.history.forget(),
     )
   }
 

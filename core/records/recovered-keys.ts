@@ -1,16 +1,14 @@
-/** Writes to the records what the store knows of keys, after the database fell back. */
+/** Writes to the records what the store knows of accounts and keys, after the database fell back. */
+import { type RecordedAccount, share } from './account-records.ts'
 import { bigintOf, type Database, insertAll, selectIn, type Sql, type Row } from './database.ts'
-import { insertAccounts, type KeyRecord } from './key-records.ts'
+import { insertKeys, type KeyRecord } from './key-records.ts'
+
+/** What the store knows of an account. */
+export type AccountInStore = Pick<RecordedAccount, 'id' | 'shared' | 'grants' | 'granted'>
 
 /** What the store knows of a key. */
-export interface KeyInStore extends Pick<
-  KeyRecord,
-  'id' | 'type' | 'expiresAt' | 'createdAt' | 'version' | 'digest' | 'label' | 'rotation'
-> {
+export interface KeyInStore extends Omit<KeyRecord, 'name' | 'batch' | 'hint' | 'status'> {
   readonly status: 'active' | 'disabled'
-  /** The number of its grants, and their sum in nano-credits. */
-  readonly grants: number
-  readonly granted: bigint
 }
 
 /** What was recorded again. */
@@ -24,28 +22,24 @@ export interface RecoveredKeys {
 }
 
 /**
- * Records keys, versions of keys and grants that the records lack. The store knows neither the names of keys nor the ids
- * of grants, so these are lost.
+ * Records accounts, keys, versions of keys and grants that the records lack. The store knows neither the names of keys nor the
+ * ids of grants, so these are lost.
  * @param at the time by the store's clock, in milliseconds since the epoch
  */
 export function recoverKeys(
   database: Database,
-  keys: readonly KeyInStore[],
+  { accounts, keys }: { readonly accounts: readonly AccountInStore[]; readonly keys: readonly KeyInStore[] },
   { at, newId }: { readonly at: number; readonly newId: () => string },
 ): Promise<RecoveredKeys> {
   return database.transaction(async sql => {
-    const known = await accountsOf(sql, keys)
-    const missing = keys.filter(({ id }) => !known.has(id))
-    const account = { name: '', batch: '', grants: 0, granted: 0n, pending: false, changed: at }
-    await insertAccounts(
-      sql,
-      missing.map(key => ({ ...key, ...account, hint: key.label })),
-    )
+    const knownKeys = await rowsOf(sql, 'SELECT no, id, version FROM keys WHERE id', keys)
+    const missing = keys.filter(({ id }) => !knownKeys.has(id))
+    await addMissing(sql, accounts, missing, at)
     const done: RecoveredKeys = { added: missing.length, changed: 0, grants: 0, granted: 0n }
-    for (const key of keys) if (await updateOlder(sql, key, known.get(key.id), at)) done.changed++
-    const rows = missing.length > 0 ? await accountsOf(sql, keys) : known
-    for (const key of keys) {
-      const { grants, granted } = await addGrants(sql, key, rows.get(key.id), { at, newId })
+    for (const key of keys) if (await updateOlder(sql, key, knownKeys.get(key.id), at)) done.changed++
+    const rows = await rowsOf(sql, ACCOUNTS, accounts)
+    for (const account of accounts) {
+      const { grants, granted } = await addGrants(sql, account, rows.get(account.id), { at, newId })
       done.grants += grants
       done.granted += granted
     }
@@ -53,43 +47,84 @@ export function recoverKeys(
   })
 }
 
-/** Reads the accounts of keys, by id. */
-async function accountsOf(sql: Sql, keys: readonly KeyInStore[]): Promise<ReadonlyMap<string, Row>> {
-  const rows = await selectIn(
+const ACCOUNTS = `SELECT a.no, a.id, a.grants, a.granted, COALESCE(t.settled, 0) AS settled, COALESCE(t.booked, 0) AS booked
+  FROM accounts a LEFT JOIN totals t ON t.account = a.no WHERE a.id`
+
+/** Reads rows by their ids. */
+async function rowsOf(
+  sql: Sql,
+  select: string,
+  all: readonly { readonly id: string }[],
+): Promise<ReadonlyMap<string, Row>> {
+  const ids = all.map(({ id }) => id)
+  return new Map((await selectIn(sql, select, ids)).map(row => [String(row['id']), row]))
+}
+
+/** Inserts the accounts that the records lack, and keys. */
+async function addMissing(
+  sql: Sql,
+  accounts: readonly AccountInStore[],
+  keys: readonly KeyInStore[],
+  at: number,
+): Promise<void> {
+  const known = await rowsOf(sql, 'SELECT no, id FROM accounts WHERE id', accounts)
+  const inserted = keys.map(({ account, ...key }) => ({
+    of: account,
+    key: { ...key, name: '', batch: '', hint: key.label, pending: false, changed: at },
+  }))
+  const newAccounts = accounts.filter(({ id }) => !known.has(id))
+  // A key and the account that was made with it get one number.
+  const made = new Map(inserted.map(({ key }) => [key.id, key]))
+  const [withKey, alone] = [newAccounts.filter(({ id }) => made.has(id)), newAccounts.filter(({ id }) => !made.has(id))]
+  await insertKeys(
     sql,
-    `SELECT a.no, a.id, a.version, a.grants, a.granted, COALESCE(t.settled, 0) AS settled, COALESCE(t.booked, 0) AS booked
-     FROM accounts a LEFT JOIN totals t ON t.account = a.no WHERE a.id`,
-    keys.map(({ id }) => id),
+    withKey.flatMap(({ id }) => made.get(id) ?? []),
+    [...withKey, ...alone].map(({ id }) => ({
+      id,
+      name: '',
+      createdAt: made.get(id)?.createdAt ?? at,
+      shared: false,
+      grants: 0,
+      granted: 0n,
+      pending: false,
+      changed: at,
+    })),
   )
-  return new Map(rows.map(row => [String(row['id']), row]))
+  for (const { id, shared } of accounts) if (shared) await share(sql, id, at)
+  const isMade = new Set(withKey.map(({ id }) => id))
+  for (const { of, key } of inserted) {
+    if (isMade.has(key.id)) continue
+    const account = await share(sql, of, at)
+    if (account !== undefined) await insertKeys(sql, [{ ...key, account }], [])
+  }
 }
 
 /** Writes the record of a key over an older one. @returns whether there is an older one */
 async function updateOlder(sql: Sql, key: KeyInStore, row: Row | undefined, at: number): Promise<boolean> {
   if (!row || Number(row['version']) >= key.version) return false
-  const { type, createdAt, status, label, expiresAt = null, version, digest, rotation } = key
+  const { account, type, createdAt, status, label, expiresAt = null, version, digest, rotation, cap = null } = key
   await sql.all(
-    `UPDATE accounts SET type = ?, created = ?, status = ?, label = ?, expires = ?, version = ?, digest = ?,
-     rotation = ?, changed = ? WHERE no = ?`,
-    [type, createdAt, status, label, expiresAt, version, digest, rotation, at, row['no'] ?? null],
+    `UPDATE keys SET account = (SELECT no FROM accounts WHERE id = ?), type = ?, created = ?, status = ?, label = ?,
+     expires = ?, version = ?, digest = ?, rotation = ?, cap = ?, changed = ? WHERE no = ?`,
+    [account, type, createdAt, status, label, expiresAt, version, digest, rotation, cap, at, row['no'] ?? null],
   )
   return true
 }
 
-/** Adds the grants of a key that the records lack. Only their sum is known. @returns their number, and their sum */
+/** Adds the grants of an account that the records lack. Only their sum is known. @returns their number, and their sum */
 async function addGrants(
   sql: Sql,
-  key: KeyInStore,
+  inStore: AccountInStore,
   row: Row | undefined,
   { at, newId }: { readonly at: number; readonly newId: () => string },
 ): Promise<Pick<RecoveredKeys, 'grants' | 'granted'>> {
   const before = Number(row?.['grants'])
-  if (!row || before >= key.grants) return { grants: 0, granted: 0n }
+  if (!row || before >= inStore.grants) return { grants: 0, granted: 0n }
   const account = row['no'] ?? null
-  const amount = key.granted - bigintOf(row, 'granted')
-  const balance = key.granted - bigintOf(row, 'settled')
+  const amount = inStore.granted - bigintOf(row, 'granted')
+  const balance = inStore.granted - bigintOf(row, 'settled')
   const notes = JSON.stringify({ reason: 'recorded again after the database fell back' })
-  const numbers = Array.from({ length: key.grants - before }, (_, index) => before + index + 1)
+  const numbers = Array.from({ length: inStore.grants - before }, (_, index) => before + index + 1)
   await insertAll(
     sql,
     'INSERT INTO grants (account, n, id, amount, at, notes, balance, booking)',
@@ -100,8 +135,8 @@ async function addGrants(
     '',
   )
   await sql.all('UPDATE accounts SET grants = ?, granted = ?, changed = ? WHERE no = ?', [
-    key.grants,
-    key.granted,
+    inStore.grants,
+    inStore.granted,
     at,
     account,
   ])

@@ -12,8 +12,9 @@ export interface CountedRequest {
   readonly id: string
   /** When it ended, in milliseconds since the epoch. */
   readonly at: number
-  /** The id of its key. */
   readonly account: string
+  /** Its key, if that has another name than the account. */
+  readonly key?: string | undefined
   readonly type: string
   /** Its model, if it is one that the key may use. */
   readonly model: string
@@ -28,7 +29,7 @@ export interface CountedRequest {
 /** Requests that are counted alike. */
 export interface RequestSum extends Pick<
   CountedRequest,
-  'account' | 'type' | 'model' | 'upstream' | 'status' | 'code'
+  'account' | 'key' | 'type' | 'model' | 'upstream' | 'status' | 'code'
 > {
   /** Days since the epoch. */
   readonly day: number
@@ -43,6 +44,7 @@ export interface FailedRequest {
   /** When it ended, in milliseconds since the epoch. */
   readonly at: number
   readonly account: string
+  readonly key?: string | undefined
   readonly who: string
   readonly code: string
   readonly httpStatus: number
@@ -85,12 +87,12 @@ export class RequestSums {
    * @param explain returns why it failed
    */
   count(request: CountedRequest, most: number, explain: () => FailedRequest): void {
-    const { account, type, model, upstream, status, code, kind } = request
+    const { account, key, type, model, upstream, status, code, kind } = request
     const day = dayOf(request.at)
-    const name = `${day} ${account} ${type} ${model} ${upstream} ${status} ${code}`
+    const name = `${day} ${account} ${key} ${type} ${model} ${upstream} ${status} ${code}`
     let sum = this.#batch.sums.get(name)
     if (!sum) {
-      sum = { day, account, type, model, upstream, status, code, requests: 0, errors: 0, refused: 0 }
+      sum = { day, account, key, type, model, upstream, status, code, requests: 0, errors: 0, refused: 0 }
       this.#batch.sums.set(name, sum)
     }
     sum.requests++
@@ -99,10 +101,10 @@ export class RequestSums {
     if (kind === 'failed' || kind === 'refused') this.#note(request, most, explain)
   }
 
-  #note({ account, code, at, id }: CountedRequest, most: number, explain: () => FailedRequest): void {
+  #note({ account, key = account, code, at, id }: CountedRequest, most: number, explain: () => FailedRequest): void {
     const { failures, alike } = this.#batch
     const minute = Math.floor(at / 60_000)
-    const pair = `${account} ${code}`
+    const pair = `${key} ${code}`
     let noted = this.#noted.get(pair)
     if (noted?.minute !== minute) this.#noted.set(pair, (noted = { minute, count: 0, id: '' }))
     if (noted.count < most && failures.length < FAILURES_MAX) {
@@ -122,10 +124,10 @@ export class RequestSums {
     return this.#batch.sums.size === 0
   }
 
-  /** Returns the requests of a key that wait to be recorded. */
-  waiting(account: string): readonly RequestSum[] {
+  /** Returns the requests of an account that wait to be recorded. @param key only those of this key */
+  waiting(account: string, key?: string): readonly RequestSum[] {
     const all = [...(this.#taken?.sums.values() ?? []), ...this.#batch.sums.values()]
-    return all.filter(sum => sum.account === account)
+    return all.filter(sum => sum.account === account && (key === undefined || (sum.key ?? account) === key))
   }
 
   /**
@@ -166,28 +168,28 @@ function emptyBatch(): RequestBatch {
   return { sums: new Map(), failures: [], alike: new Map() }
 }
 
-/** Writes why requests failed. @param number returns the number of a key's account */
+/** Writes why requests failed. @param number returns the number of a key */
 export async function writeFailures(
   sql: Sql,
   { failures, alike }: RequestBatch,
-  number: (account: string) => number,
+  number: (of: FailedRequest) => number,
 ): Promise<void> {
   const known = new Set(failures.map(({ id }) => id))
   await insertAll(
     sql,
-    'INSERT INTO failures (id, ended, account, alike, status, who, code, model, upstream_account, words, story)',
-    failures.map(({ id, at, account, httpStatus, who, code, model, upstream, words, story }) => [
-      bytesOfId(id),
-      at,
-      number(account),
-      1 + (alike.get(id) ?? 0),
-      httpStatus,
-      who,
-      code,
-      model,
-      upstream,
-      words ?? null,
-      story,
+    'INSERT INTO failures (id, ended, key, alike, status, who, code, model, upstream_account, words, story)',
+    failures.map(failure => [
+      bytesOfId(failure.id),
+      failure.at,
+      number(failure),
+      1 + (alike.get(failure.id) ?? 0),
+      failure.httpStatus,
+      failure.who,
+      failure.code,
+      failure.model,
+      failure.upstream,
+      failure.words ?? null,
+      failure.story,
     ]),
     'ON CONFLICT (id) DO NOTHING',
   )

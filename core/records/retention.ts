@@ -31,20 +31,39 @@ export async function deleteBefore(database: Database, ms: number): Promise<numb
   return deleted
 }
 
-/** Deletes the sums of accounts of the days before one, in days since the epoch. @returns the number of deleted sums */
+/** The sums of days by account and by key, and those that they have of each model. */
+const DAYS = [
+  { of: 'account', days: 'day_accounts', models: 'day_account_models' },
+  { of: 'key', days: 'day_keys', models: 'day_key_models' },
+] as const
+
+/**
+ * Deletes the sums of accounts and keys of the days before one, in days since the epoch.
+ * @returns the number of deleted sums
+ */
 export async function deleteDays(database: Database, before: number): Promise<number> {
+  let deleted = 0
+  for (const table of DAYS) deleted += await deleteDaysOf(database, table, before)
+  return deleted
+}
+
+async function deleteDaysOf(
+  database: Database,
+  { of, days, models }: (typeof DAYS)[number],
+  before: number,
+): Promise<number> {
   let deleted = 0
   for (let count = ROWS_AT_ONCE; count === ROWS_AT_ONCE;) {
     count = await database.transaction(async sql => {
-      const found = await sql.all('SELECT day, account FROM day_accounts WHERE day < ? ORDER BY day, account LIMIT ?', [
+      const found = await sql.all(`SELECT day, ${of} AS no FROM ${days} WHERE day < ? ORDER BY day, ${of} LIMIT ?`, [
         before,
         ROWS_AT_ONCE,
       ])
       for (const [day, rows] of Map.groupBy(found, row => Number(row['day']))) {
-        const range = [day, Number(rows[0]?.['account']), Number(rows.at(-1)?.['account'])]
-        await sql.all('DELETE FROM day_accounts WHERE day = ? AND account >= ? AND account <= ?', range)
-        const accounts = rows.map(row => Number(row['account']))
-        await selectIn(sql, `DELETE FROM day_account_models WHERE day = ${day} AND account`, accounts)
+        const range = [day, Number(rows[0]?.['no']), Number(rows.at(-1)?.['no'])]
+        await sql.all(`DELETE FROM ${days} WHERE day = ? AND ${of} >= ? AND ${of} <= ?`, range)
+        const numbers = rows.map(row => Number(row['no']))
+        await selectIn(sql, `DELETE FROM ${models} WHERE day = ${day} AND ${of}`, numbers)
       }
       return found.length
     })

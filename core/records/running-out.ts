@@ -1,22 +1,23 @@
-/** Which keys will be used up soon. */
+/** Which accounts will be used up soon. */
 import { bigintOf, type Database } from './database.ts'
 import { dayOf, KINDS } from './entry.ts'
 
-/** A key whose credits will be used up soon. Amounts are nano-credits. */
+/** An account whose credits will be used up soon. Amounts are nano-credits. */
 export interface RunningOut {
   readonly id: string
   readonly name: string
+  /** Of the key that it was made with; empty if there was none. */
   readonly hint: string
   readonly balance: bigint
   /** What it used on a day in the mean. */
   readonly daily: bigint
 }
 
-/** Days over which the mean is taken, today included; fewer for a key that is used since a later day. */
+/** Days over which the mean is taken, today included; fewer for an account that is used since a later day. */
 const MEAN_DAYS = 7
 
 /**
- * Returns the keys that have credits left, which last for less than some days at their mean use, the first to be used up
+ * Returns the accounts that have credits left and a key that may use them, which last for less than some days at their mean use, the first to be used up
  * first.
  * @param now milliseconds since the epoch
  * @param days a whole number
@@ -24,11 +25,12 @@ const MEAN_DAYS = 7
 export async function runningOut(database: Database, now: number, days: number, count: number): Promise<RunningOut[]> {
   const today = dayOf(now)
   const rows = await database.all(
-    `SELECT a.id, a.name, a.hint, a.granted - t.settled AS balance, u.charge, u.days FROM
+    `SELECT a.id, COALESCE(k.name, a.name) AS name, COALESCE(k.hint, '') AS hint, a.granted - t.settled AS balance, u.charge, u.days FROM
       (SELECT account, CAST(SUM(charge) AS BIGINT) AS charge, ? - MIN(day) AS days FROM day_accounts
        WHERE day > ? AND day <= ? AND charge > 0 GROUP BY account) u
-     JOIN accounts a ON a.no = u.account JOIN totals t ON t.account = u.account
-     WHERE a.status = 'active' AND (a.expires IS NULL OR a.expires > ?) AND a.granted > t.settled
+     JOIN accounts a ON a.no = u.account JOIN totals t ON t.account = u.account LEFT JOIN keys k ON k.no = a.no
+     WHERE EXISTS (SELECT 1 FROM keys o WHERE o.account = a.no AND o.status = 'active'
+      AND (o.expires IS NULL OR o.expires > ?)) AND a.granted > t.settled
      AND (a.granted - t.settled) * u.days < u.charge * ?
      ORDER BY 1e0 * (a.granted - t.settled) * u.days / u.charge, a.id LIMIT ?`,
     [today + 1, today - MEAN_DAYS, today, now, days, count],

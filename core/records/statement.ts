@@ -2,10 +2,10 @@
 import { idFromBytes, timeOfId } from '../lib/ids.ts'
 import type { Booking } from './bookings.ts'
 import { bigintOf, type Database, type Row, type SqlValue } from './database.ts'
-import type { HistoryEntry } from './entry.ts'
+import type { HistoryEntry, Whose } from './entry.ts'
 import { ENTRY_COLUMNS } from './exchange-rows.ts'
 import { rowsWithIds } from './recorder.ts'
-import type { Grant } from './key-records.ts'
+import type { Grant } from './account-records.ts'
 
 /** One line of a statement. Amounts are nano-credits. */
 export interface StatementLine {
@@ -51,6 +51,7 @@ export const NEWEST: StatementPlace = {
 }
 
 const OF_ACCOUNT = 'account = (SELECT no FROM accounts WHERE id = ?)'
+const OF_KEY = 'key = (SELECT no FROM keys WHERE id = ?)'
 const COLUMNS = ENTRY_COLUMNS.join(', ')
 
 /** An end of an exchange that a later one has replaced. */
@@ -62,16 +63,20 @@ interface Replaced {
 }
 
 /**
- * Returns a part of the statement of an account.
+ * Returns a part of the statement of an account, or the lines of one of the keys that share it.
  * @param entriesOf reads rows of exchanges
  */
 export async function statementOf(
   database: Database,
   entriesOf: (rows: readonly Row[]) => Promise<HistoryEntry[]>,
-  { account, place, count }: { readonly account: string; readonly place: StatementPlace; readonly count: number },
+  { whose, place, count }: { readonly whose: Whose; readonly place: StatementPlace; readonly count: number },
 ): Promise<StatementPage> {
+  const { account, key } = whose
+  const isWhole = key === undefined
+  const own = isWhole ? '' : `AND ${OF_KEY}`
   const read = (text: string, ...values: readonly SqlValue[]): Promise<Row[]> =>
     database.all(`${text} LIMIT ?`, [account, ...values, count + 1])
+  const ofKey = isWhole ? [] : [key]
   const [newest] = await database.all(
     `SELECT a.grants + COALESCE(t.booked, 0) AS number, COALESCE(t.booked, 0) AS booked,
      a.granted - COALESCE(t.settled, 0) AS balance FROM accounts a LEFT JOIN totals t ON t.account = a.no WHERE a.id = ?`,
@@ -84,19 +89,23 @@ export async function statementOf(
   const [usual, late, grants] = await Promise.all([
     hasCharges
       ? read(
-          `SELECT ${COLUMNS} FROM exchanges WHERE ${OF_ACCOUNT} AND ordinal < ? AND booking > 0 AND booking < ? ORDER BY ordinal DESC`,
+          `SELECT ${COLUMNS} FROM exchanges WHERE ${OF_ACCOUNT} ${own} AND ordinal < ? AND booking > 0 AND booking < ? ORDER BY ordinal DESC`,
+          ...ofKey,
           place.ordinal,
           below,
         )
       : [],
     read(
-      `SELECT ${COLUMNS} FROM exchanges WHERE ${OF_ACCOUNT} AND booking < 0 AND booking > ? ORDER BY booking`,
+      `SELECT ${COLUMNS} FROM exchanges WHERE ${OF_ACCOUNT} ${own} AND booking < 0 AND booking > ? ORDER BY booking`,
+      ...ofKey,
       -below,
     ),
-    read(
-      `SELECT id, amount, at, notes, balance, booking FROM grants WHERE ${OF_ACCOUNT} AND booking < ? ORDER BY n DESC`,
-      below,
-    ),
+    isWhole
+      ? read(
+          `SELECT id, amount, at, notes, balance, booking FROM grants WHERE ${OF_ACCOUNT} AND booking < ? ORDER BY n DESC`,
+          below,
+        )
+      : [],
   ])
   // There are few: one for each exchange whose gateway died, and that ended all the same. An exchange that is replaced
   // meanwhile is in both.
@@ -110,16 +119,31 @@ export async function statementOf(
   const lines = new Map<number, StatementLine>()
   for (const line of [
     ...(await entriesOf([...usual, ...late])).map(entry => exchangeLine(entry, replaced)),
-    ...replaced.flatMap(end => replacedLine(end, replaced, later.get(end.id)?.notes.model)),
+    ...replaced
+      .filter(({ id }) => isWhole || (later.get(id)?.key ?? account) === key)
+      .flatMap(end => replacedLine(end, replaced, later.get(end.id)?.notes.model)),
     ...grants.map(grantLine),
   ])
     if (line.booking.number < below) lines.set(line.booking.number, line)
   const from = { number: below, ordinal: place.ordinal, balance: place.balance ?? bigintOf(newest, 'balance') }
-  return pageOf(
-    [...lines.values()].sort((one, other) => other.booking.number - one.booking.number),
-    from,
-    count,
+  const sorted = [...lines.values()].sort((one, other) => other.booking.number - one.booking.number)
+  return isWhole ? pageOf(sorted, from, count) : pageOfKey(sorted, from, count)
+}
+
+/** Returns the lines of one key. Those of the others are missing between them. */
+function pageOfKey(
+  all: readonly StatementLine[],
+  from: StatementPlace & { readonly balance: bigint },
+  count: number,
+): StatementPage {
+  const lines = all.slice(0, count)
+  const last = lines.at(-1)
+  if (all.length <= count || !last) return { lines, next: undefined, opening: undefined }
+  const ordinals = lines.map(
+    ({ of }) => (of.kind === 'exchange' && of.entry?.bookedLate !== true && of.entry?.ordinal) || from.ordinal,
   )
+  const next = { number: last.booking.number, ordinal: Math.min(...ordinals), balance: last.balance - last.amount }
+  return { lines, next, opening: undefined }
 }
 
 /** Returns the lines up to the first that is missing. What was booked before is folded into the opening. */

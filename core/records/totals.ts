@@ -1,6 +1,7 @@
-/** The totals of accounts: what recorded entries and counted requests change in them. */
+/** The totals of accounts, and of the keys of shared ones: what recorded entries and counted requests change in them. */
 import type { Books } from './bookings.ts'
 import { type Transaction } from './database.ts'
+import type { Numbers } from './day-sums.ts'
 import { counted, type EndedEntry, type HistoryEntry } from './entry.ts'
 import type { RequestSum } from './request-sums.ts'
 
@@ -16,7 +17,14 @@ const ADD = `ON CONFLICT (account) DO UPDATE SET ${[
   ),
 ].join(', ')}`
 
-/** What changes in the totals of an account. */
+/** The columns of a key's totals. */
+const OF_KEY = ['settled', 'requests', 'input', 'output', 'quarantined'] as const
+const INSERT_KEYS = `INSERT INTO key_totals (account, key, ${OF_KEY.join(', ')})`
+const ADD_KEYS = `ON CONFLICT (account, key) DO UPDATE SET ${OF_KEY.map(
+  name => `${name} = key_totals.${name} + excluded.${name}`,
+).join(', ')}`
+
+/** What changes in the totals of an account or of a key. */
 type Change = Record<Exclude<(typeof SUMMED)[number], 'settled'> | (typeof HIGHEST)[number], number> & {
   settled: bigint
 }
@@ -31,18 +39,20 @@ export interface RecordedBatch {
   readonly books: Books
 }
 
-/** Writes what changes in the totals of accounts. @param number returns the number of an account */
+/** Writes what changes in the totals. */
 export function writeTotals(
   sql: Transaction,
   { entries, last, before, sums, books }: RecordedBatch,
-  number: (account: string) => number,
+  numbers: Numbers,
 ): void {
   const changes = new Map<number, Change>()
-  const of = (account: string): Change => {
-    const no = number(account)
-    let change = changes.get(no)
-    if (!change) changes.set(no, (change = noChange()))
-    return change
+  const ofKeys = new Map<string, Change>()
+  const of = (account: string): Change => changeIn(changes, numbers.account(account))
+  /** The changes of an account, and of a key that shares it. */
+  const all = (spender: { readonly account: string; readonly key?: string | undefined }): readonly Change[] => {
+    const no = numbers.account(spender.account)
+    if (!books.isShared(no)) return [of(spender.account)]
+    return [of(spender.account), changeIn(ofKeys, `${no} ${numbers.key(spender)}`)]
   }
   for (const { account, ordinal, at } of entries) {
     const change = of(account)
@@ -50,12 +60,13 @@ export function writeTotals(
     change.changed = Math.max(change.changed, at)
   }
   for (const [id, entry] of last) {
-    const change = of(entry.account)
     const old = before.get(id)
-    if (old) add(change, old, -1)
-    add(change, entry, 1)
+    for (const change of all(entry)) {
+      if (old) add(change, old, -1)
+      add(change, entry, 1)
+    }
   }
-  for (const { account, requests } of sums) of(account).requests += requests
+  for (const sum of sums) for (const change of all(sum)) change.requests += sum.requests
   const rows = [...changes]
     .sort(([a], [b]) => a - b)
     .map(([no, change]) => [
@@ -65,6 +76,17 @@ export function writeTotals(
       ...HIGHEST.map(name => change[name]),
     ])
   sql.putRows({ before: INSERT, rows, after: ADD })
+  const rowsOfKeys = [...ofKeys].map(([key, change]) => [
+    ...key.split(' ').map(Number),
+    ...OF_KEY.map(name => change[name]),
+  ])
+  sql.putRows({ before: INSERT_KEYS, rows: rowsOfKeys, after: ADD_KEYS })
+}
+
+function changeIn<K>(changes: Map<K, Change>, key: K): Change {
+  let change = changes.get(key)
+  if (!change) changes.set(key, (change = noChange()))
+  return change
 }
 
 function add(change: Change, entry: HistoryEntry, sign: 1 | -1): void {

@@ -3,8 +3,11 @@ import { bigintOf, type Database, type Row, selectIn } from './database.ts'
 import { addRow, COUNTERS, type DayCount, noCount } from './day-sums.ts'
 import { DAY_MS } from './entry.ts'
 
-/** What usage can be grouped by. `account` is the upstream account, `code` that of an error. */
-export const USAGE_GROUPS = ['key', 'model', 'type', 'account', 'day', 'status', 'code'] as const
+/**
+ * What usage can be grouped by. `balance` has that of all keys that spend from it; `account` is the upstream account, `code`
+ * that of an error.
+ */
+export const USAGE_GROUPS = ['key', 'balance', 'model', 'type', 'account', 'day', 'status', 'code'] as const
 /** One of them. */
 export type UsageGroup = (typeof USAGE_GROUPS)[number]
 
@@ -24,7 +27,7 @@ export interface UsageRange {
 }
 
 /** The columns of the sums by model that groups are named by. */
-const COLUMNS: Readonly<Record<Exclude<UsageGroup, 'key' | 'day'>, string>> = {
+const COLUMNS: Readonly<Record<Exclude<UsageGroup, 'key' | 'balance' | 'day'>, string>> = {
   model: 'model',
   type: 'type',
   account: 'upstream',
@@ -34,7 +37,7 @@ const COLUMNS: Readonly<Record<Exclude<UsageGroup, 'key' | 'day'>, string>> = {
 
 /** Returns the usage by group: the highest charges first, or the latest days in their order. */
 export async function usageBy(database: Database, group: UsageGroup, range: UsageRange): Promise<Usage[]> {
-  if (group === 'key') return byKey(database, range)
+  if (group === 'key' || group === 'balance') return bySpender(database, SPENDERS[group], range)
   const { from, to, count } = range
   const rows = await database.all('SELECT * FROM day_models WHERE day >= ? AND day <= ?', [from, to])
   if (group === 'day') {
@@ -53,21 +56,39 @@ export async function usageBy(database: Database, group: UsageGroup, range: Usag
     .slice(0, count)
 }
 
+const DAY = `day, ${COUNTERS.join(', ')}, durations, first_bytes`
+
+/** The sums of days by a number, and where its id and its name are. Keys that share an account have sums of their own. */
+const SPENDERS = {
+  key: {
+    days: `(SELECT d.account AS no, ${DAY} FROM day_accounts d JOIN accounts a ON a.no = d.account WHERE a.shared = 0
+      UNION ALL SELECT key AS no, ${DAY} FROM day_keys) AS days`,
+    names: 'SELECT no, id, name FROM keys WHERE no',
+  },
+  balance: {
+    days: `(SELECT account AS no, ${DAY} FROM day_accounts) AS days`,
+    names: `SELECT n.no, n.id, n.name FROM (SELECT a.no, a.id, COALESCE(k.name, a.name) AS name FROM accounts a
+      LEFT JOIN keys k ON k.no = a.no) AS n WHERE n.no`,
+  },
+} as const
+
 /** With many keys, their sums are made by the database, which leaves out the times. */
-async function byKey(database: Database, { from, to, count }: UsageRange): Promise<Usage[]> {
+async function bySpender(
+  database: Database,
+  { days, names }: (typeof SPENDERS)[keyof typeof SPENDERS],
+  { from, to, count }: UsageRange,
+): Promise<Usage[]> {
   const sums = COUNTERS.map(name => `CAST(SUM(${name}) AS BIGINT) AS ${name}`).join(', ')
   const rows = await database.all(
-    `SELECT account, ${sums} FROM day_accounts WHERE day >= ? AND day <= ?
-     GROUP BY account ORDER BY SUM(charge) DESC, account LIMIT ?`,
+    `SELECT no, ${sums} FROM ${days} WHERE day >= ? AND day <= ? GROUP BY no ORDER BY SUM(charge) DESC, no LIMIT ?`,
     [from, to, count],
   )
-  const accounts = rows.map(row => Number(row['account']))
-  const times = rows.length <= TIMED_MAX ? await timesOf(database, accounts, from, to) : undefined
-  const keys = await selectIn(database, 'SELECT no, id, name FROM accounts WHERE no', accounts)
-  const keyOf = new Map(keys.map(row => [Number(row['no']), row]))
+  const numbers = rows.map(row => Number(row['no']))
+  const times = rows.length <= TIMED_MAX ? await timesOf(database, days, numbers, { from, to }) : undefined
+  const keyOf = new Map((await selectIn(database, names, numbers)).map(row => [Number(row['no']), row]))
   return rows
     .map(row => {
-      const no = Number(row['account'])
+      const no = Number(row['no'])
       const key = keyOf.get(no)
       const counts = Object.fromEntries(COUNTERS.map(name => [name, bigintOf(row, name)])) as DayCount['counts']
       const { durations, firstBytes } = times?.get(no) ?? noCount()
@@ -81,12 +102,12 @@ const TIMED_MAX = 100
 
 async function timesOf(
   database: Database,
-  accounts: readonly number[],
-  from: number,
-  to: number,
+  days: string,
+  numbers: readonly number[],
+  { from, to }: Pick<UsageRange, 'from' | 'to'>,
 ): Promise<Map<number, DayCount>> {
-  const select = `SELECT * FROM day_accounts WHERE day >= ${from} AND day <= ${to} AND account`
-  return summed(await selectIn(database, select, accounts), row => Number(row['account']))
+  const select = `SELECT * FROM ${days} WHERE day >= ${from} AND day <= ${to} AND no`
+  return summed(await selectIn(database, select, numbers), row => Number(row['no']))
 }
 
 function summed(rows: readonly Row[], keyOf: (row: Row) => number): Map<number, DayCount> {

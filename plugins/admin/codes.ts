@@ -22,7 +22,7 @@ function view(code: operator.Code, now: number) {
     created_at: isoTime(code.createdAt),
     expires_at: isoTime(code.expiresAt),
     used_at: isoTime(code.usedAt),
-    used_by: code.account ?? null,
+    used_by: code.key ?? null,
   }
 }
 

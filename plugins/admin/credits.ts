@@ -12,7 +12,7 @@ async function credit(
   action: 'topup' | 'deduct',
 ) {
   const { ledger } = call.office
-  const { id } = await keyOf(call)
+  const { id, account } = await keyOf(call)
   const sum = amountOf(call.body.credits)
   const { reason = '' } = call.body
   const amount = action === 'topup' ? sum : -sum
@@ -20,7 +20,7 @@ async function credit(
   const details = { credits: done.credited, ...(reason !== '' && { reason }) }
   const notes = { reason: action, ...(reason !== '' && { note: reason }) }
   const also = noting(call, done, { action: `key.${action}`, target: id, details })
-  const added = await ledger.accounts.grant(id, { id: `api:${call.once.id}`, amount, notes }, also)
+  const added = await ledger.accounts.grant(account, { id: `api:${call.once.id}`, amount, notes }, also)
   const known = added ? undefined : await operator.orUnavailable(ledger.records.requests.find(call.once.id))
   if (known) throw new operator.RequestDone(known)
   return done
@@ -79,8 +79,8 @@ const grants = operation({
   scope: 'read',
   reply: listOf(GRANT),
   async run(call) {
-    const { id } = await keyOf(call)
-    const all = await operator.orUnavailable(call.office.ledger.records.keys.grants(id, 1))
+    const { account } = await keyOf(call)
+    const all = await operator.orUnavailable(call.office.ledger.records.accounts.grants(account, 1))
     const data = all.map(({ id: grant, amount, at, notes }) => {
       const { reason = '', note = notes['code'] ?? '' } = notes
       return { id: grant, credits: formatCredits(amount), at: isoTime(at), reason: REASONS[reason] ?? reason, note }

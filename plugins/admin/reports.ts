@@ -70,8 +70,7 @@ const keyUsage = operation({
   reply: listOf(KEY_DAY),
   async run(call) {
     const { ledger, now } = call.office
-    const { id } = await keyOf(call)
-    return keyDays(ledger, id, call.x.query, now())
+    return keyDays(ledger, operator.whoseOf(await keyOf(call)), call.x.query, now())
   },
 })
 
@@ -150,9 +149,10 @@ const keyHistory = operation({
   columns: COLUMNS,
   async page(call, cursor, limit) {
     const { ledger } = call.office
-    const { id } = await keyOf(call)
+    const key = await keyOf(call)
+    const { id } = key
     const wish = wishOf(call.query, cursor, limit)
-    const { entries, next } = await historyPage(range => ledger.reads.history(id, range), id, wish)
+    const { entries, next } = await historyPage(range => ledger.reads.history(operator.whoseOf(key), range), id, wish)
     return { data: await shownEntries(call, entries, () => id), next }
   },
 })
@@ -166,8 +166,8 @@ const keyStatement = operation({
   reply: LINE,
   columns: STATEMENT_COLUMNS,
   async page(call, cursor, limit) {
-    const { id } = await keyOf(call)
-    return statementPage(call.office.ledger, id, cursor, limit)
+    const key = await keyOf(call)
+    return statementPage(call.office.ledger, operator.whoseOf(key), cursor, limit)
   },
 })
 
@@ -210,7 +210,7 @@ const history = operation({
         break
       }
     }
-    const keys = new Map(found.map(entry => [entry as HistoryEntry, entry.account]))
+    const keys = new Map(found.map(entry => [entry as HistoryEntry, entry.key ?? entry.account]))
     return { data: await shownEntries(call, found, entry => keys.get(entry) ?? ''), next: more ? before : undefined }
   },
 })

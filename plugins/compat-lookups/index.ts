@@ -48,9 +48,9 @@ export default defineBuiltIn({
     async function accountOf(key: Key): Promise<Account> {
       const at = now()
       const [sums, summary] = await Promise.all([
-        ledger.reads.balance(key.id),
+        ledger.reads.balance(key.account),
         // While the records are away, a balance is still exact.
-        ledger.reads.summary(key.id, at).catch(() => undefined),
+        ledger.reads.summary(key.whose, at).catch(() => undefined),
       ])
       const periods = summary && dayUsage(summary, at)
       return {

@@ -245,7 +245,7 @@ export class World {
   async #saveRecords(): Promise<number> {
     const rows = this.#rows.read()
     const ageOf = (ms: number): string => String(Math.round((this.now - ms) / COMPARISON_MS))
-    const entries = await this.ledger.records.history.entries(this.account, { count: 100 })
+    const entries = await this.ledger.records.history.entries({ account: this.account }, { count: 100 })
     const exchanges = entries.map(entry => [
       this.ids.indexOf(entry.id),
       ...[entry.ordinal, entry.charge, entry.kind, ageOf(entry.at), ageOf(latestEndMs(entry))].map(String),

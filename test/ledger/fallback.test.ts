@@ -86,7 +86,7 @@ async function archived({ gateway }: TestGateway): Promise<void> {
 }
 
 const models = async ({ gateway }: TestGateway, account: string): Promise<unknown[]> =>
-  (await gateway.ledger.reads.history(account, { count: 50 })).map(({ charge, notes }) => [
+  (await gateway.ledger.reads.history({ account: account }, { count: 50 })).map(({ charge, notes }) => [
     Number(charge),
     notes.model ?? '',
   ])

@@ -121,7 +121,7 @@ t.test('a settlement that comes after its expired hold was refunded changes noth
   await scripts.run(renewOperation(hold.hold, 60_000, scripts.keys))
   await expireHolds(ledger, account)
   await ledger.background.reap()
-  const [entry] = await ledger.reads.history(account, { count: 1 })
+  const [entry] = await ledger.reads.history({ account: account }, { count: 1 })
   t.match(entry, { kind: 'reaped', charge: 500n })
   if (entry) t.equal(await ledger.credit(account, entry, 'test'), 500n)
   ledger.settle(hold.hold, { charge: 300n, kind: 'settle', notes: { endpoint: '/x', model: 'm', stream: true } })
@@ -144,7 +144,7 @@ t.test('an exchange without a charge is not ended by a refund, and one that stil
     await ledger.scripts.run(renewOperation(answer.hold, 60_000, ledger.scripts.keys))
     await expireHolds(ledger, account)
     await ledger.background.reap()
-    const [entry] = await ledger.reads.history(account, { count: 1 })
+    const [entry] = await ledger.reads.history({ account: account }, { count: 1 })
     if (!entry) throw new Error('there is no entry')
     return { hold: answer.hold, entry }
   }

@@ -22,6 +22,8 @@ interface End {
 /** The state of an exchange. */
 interface State {
   readonly account: string
+  /** The key; the account itself for the key with its name. */
+  readonly key: string
   hold: { amount: bigint; floor: bigint; expired: boolean } | undefined
   /** What it was charged when it was reaped, or finally. */
   charged: bigint
@@ -56,7 +58,14 @@ export class Model {
   readonly #accounts = new Map<string, Account>()
   /** All ends of exchanges, also those that a store lost. */
   readonly #ends = new Map<string, End[]>()
-  readonly #credits: { readonly account: string; readonly amount: bigint; readonly end: End }[] = []
+  readonly #credits: {
+    readonly account: string
+    readonly key: string
+    readonly amount: bigint
+    readonly end: End
+  }[] = []
+  /** The caps of keys. */
+  readonly caps = new Map<string, bigint>()
 
   get accounts(): string[] {
     return [...this.#accounts.keys()]
@@ -85,6 +94,27 @@ export class Model {
     return { granted: own.granted, balance: own.granted + own.refunded - held - charged, held }
   }
 
+  /** What a key was charged and holds, and the number of its holds. */
+  part(account: string, key: string): { charged: bigint; held: bigint; holds: number } {
+    const part = { charged: -this.#refunded(account, key), held: 0n, holds: 0 }
+    for (const state of this.#states.values()) {
+      if (state.account !== account || state.key !== key) continue
+      part.charged += state.charged
+      part.held += state.hold?.amount ?? 0n
+      part.holds += state.hold ? 1 : 0
+    }
+    return part
+  }
+
+  /** What a key may still hold. */
+  #room(account: string, key: string): bigint {
+    const { balance } = this.sums(account)
+    const cap = this.caps.get(key)
+    if (cap === undefined) return balance
+    const { charged, held } = this.part(account, key)
+    return cap - charged - held < balance ? cap - charged - held : balance
+  }
+
   held({ id }: HoldName): bigint | undefined {
     return this.#states.get(id)?.hold?.amount
   }
@@ -93,11 +123,11 @@ export class Model {
     this.#of(account).granted += amount
   }
 
-  credit(account: string, _id: string, amount: bigint): void {
+  credit(account: string, key: string, amount: bigint): void {
     const own = this.#of(account)
     own.refunded += amount
     const end = { ordinal: ++own.ordinal, final: true, charge: -amount, recorded: false, lost: false }
-    this.#credits.push({ account, amount, end })
+    this.#credits.push({ account, key, amount, end })
   }
 
   expire(id: string): void {
@@ -135,9 +165,9 @@ export class Model {
       own.refunded = this.#refunded(name)
     }
     const states = new Map<string, State>()
-    for (const [id, { account }] of this.#states) {
+    for (const [id, { account, key }] of this.#states) {
       const then = saved?.states.get(id)
-      states.set(id, then ? structuredClone(then) : { account, hold: undefined, charged: 0n, ended: false })
+      states.set(id, then ? structuredClone(then) : { account, key, hold: undefined, charged: 0n, ended: false })
       const ends = this.#ends.get(id) ?? []
       for (const end of ends) end.lost ||= end.ordinal > this.#of(account).ordinal
       // What was neither saved nor recorded never happened.
@@ -175,9 +205,9 @@ export class Model {
     for (const [name, own] of this.#accounts) own.refunded = this.#refunded(name)
   }
 
-  #refunded(name: string): bigint {
+  #refunded(name: string, of?: string): bigint {
     return this.#credits
-      .filter(({ account, end }) => account === name && !end.lost)
+      .filter(({ account, key, end }) => account === name && (of === undefined || key === of) && !end.lost)
       .reduce((sum, { amount }) => sum + amount, 0n)
   }
 
@@ -194,7 +224,8 @@ export class Model {
   #hold(account: string, args: readonly string[], [kind, held = '0']: readonly string[]): void {
     const id = (args[0] ?? '').split(' ')[1] ?? ''
     const [wanted, least] = [BigInt(args[1] ?? 0), BigInt(args[2] ?? 0)]
-    const { balance } = this.sums(account)
+    const key = args[10] || account
+    const balance = this.#room(account, key)
     const before = this.#states.get(id)
     if (before?.hold) return expect('the repeated hold', BigInt(held), before.hold.amount)
     const share = balance / 2n > least ? balance / 2n : least
@@ -205,7 +236,7 @@ export class Model {
     if (taken === undefined) return
     expect('the hold', BigInt(held), taken)
     // A hold that comes after its exchange was voided waits for the end of its lease.
-    const state = before ?? { account, hold: undefined, charged: 0n, ended: false }
+    const state = before ?? { account, key, hold: undefined, charged: 0n, ended: false }
     state.hold = { amount: taken, floor: 0n, expired: false }
     this.#states.set(id, state)
   }
@@ -213,7 +244,7 @@ export class Model {
   #extend(account: string, args: readonly string[], [kind, held = '0']: readonly string[]): void {
     const state = this.#states.get(args[1] ?? '')
     const wanted = BigInt(args[2] ?? 0)
-    const { balance } = this.sums(account)
+    const balance = this.#room(account, args[9] || account)
     if (kind === 'unknown') {
       if (state?.hold) throw new Error('the extension of a hold was answered with unknown')
       return
@@ -242,7 +273,8 @@ export class Model {
 
   #settle(own: Account, account: string, args: readonly string[], [kind]: readonly string[], request: string): void {
     const [, id = '', , asked = '0', , , , part = ''] = args
-    const state = this.#states.get(id) ?? { account, hold: undefined, charged: 0n, ended: false }
+    const key = args[11] || account
+    const state = this.#states.get(id) ?? { account, key, hold: undefined, charged: 0n, ended: false }
     this.#states.set(id, state)
     if (kind === 'unknown' || kind === 'done') {
       if (state.hold) throw new Error(`the settlement of a hold was answered with ${kind}`)

@@ -33,7 +33,7 @@ t.test('the script that the store runs has positions and short names only', t =>
   t.notMatch(code, /\b(?:field|key|arg)\.\w/)
   t.match(
     code,
-    /^operations\['rejoin'\] = \{ 2, 1, function\(k, a\)\n {2}leaveSlot\(KEYS\[k \+ 0\], KEYS\[k \+ 1\], ARGV\[a \+ 0\]\)/m,
+    /^operations\['rejoin'\] = \{ 1, 1, function\(k, a\)\n {2}redis.call\('ZREM', KEYS\[k \+ 0\], ARGV\[a \+ 0\]\)/m,
   )
   t.end()
 })
@@ -49,13 +49,8 @@ t.test('a name that the tables do not have is refused when the script is loaded'
 })
 
 t.test('an operation has its keys and arguments in the order of the table', t => {
-  const made = operation(
-    'abandon',
-    'key_1',
-    { slots: 'b', hold: 'h', account: 'a' },
-    { readToEnd: true, most: 3, id: 'x' },
-  )
-  t.strictSame(made, { name: 'abandon', account: 'key_1', keys: ['a', 'h', 'b'], args: ['x', '3', '1'] })
+  const made = operation('abandon', 'key_1', { slots: 'b', hold: 'h' }, { readToEnd: true, most: 3, id: 'x' })
+  t.strictSame(made, { name: 'abandon', account: 'key_1', keys: ['h', 'b'], args: ['x', '3', '1'] })
   t.end()
 })
 
@@ -72,11 +67,14 @@ t.test('docs/ledger.md has each operation, each field with its short name, and e
   )
   const keys = new StoreKeys('p')
   const { account, slots, leases, stream, shard } = keys.of('ACCOUNT')
-  const { items, ends, sizes } = keys.kept('ACCOUNT')
+  const { items, ends, sizes } = keys.kept({ account: 'ACCOUNT' })
+  const spender = { account: 'ACCOUNT', key: 'KEY' }
   const made = [account, keys.hold('ACCOUNT', 'ID'), leases, slots, stream, keys.outcomes('ACCOUNT', 'BUCKET')]
-  const others = [keys.resends('ACCOUNT', 'REQUEST'), keys.claim('ACCOUNT', 'NAME'), keys.stored('ACCOUNT', 'ID')]
+  const own = { account: 'ACCOUNT' }
+  const others = [keys.resends(own, 'REQUEST'), keys.claim(own, 'NAME'), keys.stored(own, 'ID')]
+  const ofKeys = [keys.record(spender), keys.slots(spender)]
   const told = rowsOf(PAGE, 'key').map(([name]) => name)
-  for (const name of [...made, ...others, items, ends, sizes])
+  for (const name of [...made, ...others, ...ofKeys, items, ends, sizes])
     t.ok(told.includes(`\`${name.replace('p:', '').replace(`{${shard}}`, '{S}')}\``), name)
   t.end()
 })

@@ -50,7 +50,7 @@ export async function simulate(
   const keys = new Keys(ledger, 0, Date.now)
   const created = await keys.changes.createMany({ type: 'famC', name: '', credits: 0n, expiresAt: undefined }, 3)
   const accounts = created.map(({ key }) => key.id)
-  return new Simulation(seed + nth, ledger, scripts, rows, mutation).run(accounts, steps)
+  return new Simulation(seed + nth, { ledger, changes: keys.changes, scripts }, rows, mutation).run(accounts, steps)
 }
 
 /** The kinds of quotas. */

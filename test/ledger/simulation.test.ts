@@ -13,6 +13,8 @@ t.test(
     for (const name of [
       'grant',
       'grant, refused',
+      'join',
+      'hold, capped',
       'hold, held',
       'hold, thin',
       'hold, insufficient',

@@ -8,12 +8,14 @@ import { isDeepStrictEqual } from 'node:util'
 import { GatewayError } from '../../core/errors.ts'
 import { auditAccount } from '../../core/ledger/audit.ts'
 import { type ResendPart, Hold } from '../../core/ledger/hold.ts'
+import type { KeyChanges } from '../../core/keys/changes.ts'
 import type { Ledger } from '../../core/ledger/ledger.ts'
 import { holdOperation, reapOperation, renewOperation } from '../../core/ledger/operations.ts'
 import type { Scripts } from '../../core/ledger/script/scripts.ts'
 import type { Operation } from '../../core/ledger/script/names.ts'
 import { type Settlement, settlementOf } from '../../core/ledger/settlement.ts'
 import { Settler } from '../../core/ledger/settler.ts'
+import { partsIn } from '../../core/ledger/script/parts.ts'
 import { readStream } from '../../core/ledger/script/stream.ts'
 import { timedId } from '../../core/lib/ids.ts'
 import type { Rows, SqliteRows } from '../records/sqlite-rows.ts'
@@ -67,6 +69,10 @@ export type Mutation =
 const FAULTS = ['none', 'none', 'none', 'none', 'lost', 'late', 'dropped', 'twice'] as const
 
 const HOUR_MS = 3_600_000
+/** What a key has of an account from which it has not spent. */
+const NO_PART = { charged: 0n, held: 0n, holds: 0 }
+/** Most keys of one account. */
+const KEYS_MAX = 3
 const LEASE_MS = HOUR_MS
 const NOTES = { endpoint: '/x', model: 'm', type: 't', stream: true }
 const LIMITS = { leaseMs: LEASE_MS, retriesMs: HOUR_MS, waivers: 1_000_000, freeEntries: 2 }
@@ -94,6 +100,9 @@ export class Simulation {
     | undefined
   /** The records, and what they fall back to. Undefined if it is the store that loses something. */
   readonly #rows: SqliteRows | undefined
+  readonly #changes: KeyChanges
+  /** The keys that spend from each account. */
+  readonly #keys = new Map<string, string[]>()
   #savedRows: Rows | undefined
   /** Exchanges whose charge the store has acknowledged. */
   readonly #acknowledged = new Set<string>()
@@ -101,11 +110,18 @@ export class Simulation {
   #holds = 0
 
   /**
+   * @param changes makes keys
    * @param scripts of each gateway, on connections of their own
    * @param rows what falls back, if it is not the store
    */
-  constructor(seed: number, ledger: Ledger, scripts: readonly Scripts[], rows?: SqliteRows, mutation?: Mutation) {
+  constructor(
+    seed: number,
+    { ledger, changes, scripts }: { ledger: Ledger; changes: KeyChanges; scripts: readonly Scripts[] },
+    rows?: SqliteRows,
+    mutation?: Mutation,
+  ) {
     this.#rows = rows
+    this.#changes = changes
     this.#random = new Random(seed)
     this.#ledger = ledger
     this.#mutation = mutation
@@ -143,7 +159,10 @@ export class Simulation {
 
   /** Runs steps and checks every account that a step touched. @throws Error with the broken rule and the step */
   async run(accounts: readonly string[], steps: number): Promise<Tally> {
-    for (const account of accounts) this.#model.add(account)
+    for (const account of accounts) {
+      this.#model.add(account)
+      this.#keys.set(account, [account])
+    }
     for (let step = 0; step < steps; step++) {
       const account = this.#random.pick(accounts) as string
       let name = ''
@@ -166,7 +185,7 @@ export class Simulation {
 
   async #step(account: string): Promise<string> {
     const gateway = this.#random.pick(this.#gateways) as Gateway
-    const dice = this.#random.below(120)
+    const dice = this.#random.below(122)
     if (this.#late.length > 0 && this.#random.below(10) === 0) return this.#deliver()
     if (dice < 8) return this.#grant(account)
     if (dice < 38) return this.#hold(gateway, account)
@@ -185,7 +204,8 @@ export class Simulation {
     if (dice < 111) return this.#leave()
     if (dice < 116) return this.#rows ? this.#saveRecords(this.#rows) : this.#save()
     if (dice < 118) return this.#rows ? this.#fallBack(this.#rows) : this.#lose()
-    return this.#again(gateway)
+    if (dice < 120) return this.#again(gateway)
+    return this.#join(account)
   }
 
   /** Runs an operation with a random fault. */
@@ -231,6 +251,20 @@ export class Simulation {
     return 'grant'
   }
 
+  /** Another key may spend from an account. */
+  async #join(account: string): Promise<string> {
+    const keys = this.#keys.get(account) ?? []
+    if (this.#away || keys.length >= KEYS_MAX) return 'join, not now'
+    const cap = this.#random.below(2) === 0 ? BigInt(1000 + this.#random.below(10_000)) : undefined
+    const wish = { type: 't', name: '', credits: 0n, expiresAt: undefined, account, cap }
+    const [created] = await this.#changes.createMany(wish, 1)
+    const id = created?.key.id as string
+    if (created?.reached !== 'store') throw new Error(`the new key is in the ${created?.reached}`)
+    keys.push(id)
+    if (cap !== undefined) this.#model.caps.set(id, cap)
+    return 'join'
+  }
+
   async #hold(gateway: Gateway, account: string): Promise<string> {
     const amount = BigInt(this.#random.below(2000))
     const least = this.#random.below(2) === 0 ? amount : BigInt(this.#random.below(Number(amount) / 8 + 1))
@@ -240,10 +274,12 @@ export class Simulation {
     const live = { floor: 0n }
     const request = {
       account,
+      key: this.#random.pick(this.#keys.get(account) ?? []),
       id: timedId(began),
       amount,
       least,
       version: '1',
+      rotation: '0',
       half: this.#random.below(3) === 0,
       notes: NOTES,
       floor: () => ({ charge: live.floor, notes: {} }),
@@ -337,13 +373,13 @@ export class Simulation {
 
   /** An operator refunds an entry, which may have been refunded before. */
   async #credit(account: string): Promise<string> {
-    const entries = await this.#try(this.#ledger.reads.history(account, { count: 30 }))
+    const entries = await this.#try(this.#ledger.reads.history({ account: account }, { count: 30 }))
     const entry = this.#random.pick(entries?.filter(({ kind, charge }) => kind !== 'credit' && charge > 0n) ?? [])
     // A reaped exchange may still be settled, which would change what was refunded.
     if (!entry || entry.kind === 'reaped') return 'nothing to refund'
     const given = await this.#try(this.#ledger.credit(account, entry, 'x'))
     if (given === undefined) return 'refund, refused'
-    if (given > 0n) this.#model.credit(account, entry.id, given)
+    if (given > 0n) this.#model.credit(account, entry.key ?? account, given)
     // The command records the refund before it reports success.
     await this.#archive()
     return given > 0n ? 'refund' : 'refund, again'
@@ -354,14 +390,14 @@ export class Simulation {
     if (!live) return 'nothing to abandon'
     const { keys } = this.#ledger.scripts
     const { account, id } = live.hold
-    const own = keys.of(account)
+    const slots = keys.slots(live.hold)
     await this.#ledger.scripts.run({
       name: 'abandon',
       account,
-      keys: [own.account, keys.hold(account, id), own.slots],
+      keys: [keys.hold(account, id), slots],
       args: [id, '2', this.#random.below(2) === 0 ? '1' : ''],
     })
-    const places = await this.#ledger.scripts.redis.zrange(own.slots, '0', '-1')
+    const places = await this.#ledger.scripts.redis.zrange(slots, '0', '-1')
     if (places.length > 2) throw new Error(`${places.length} places are taken where there are 2`)
     for (const place of places)
       if (this.#model.held({ account, id: place }) === undefined) throw new Error(`${place} has a place and no hold`)
@@ -555,6 +591,11 @@ export class Simulation {
     const expected = this.#model.sums(account)
     if (!isDeepStrictEqual(found, expected))
       throw new Error(`${account}: the store says ${show(found)}, the model ${show(expected)}`)
+    const parts = partsIn(account, await redis.hgetall(keys.of(account).account))
+    for (const key of parts.size > 0 ? (this.#keys.get(account) ?? []) : []) {
+      const [part, own] = [parts.get(key) ?? NO_PART, this.#model.part(account, key)]
+      if (!isDeepStrictEqual(part, own)) throw new Error(`${key}: the store says ${show(part)}, the model ${show(own)}`)
+    }
     if (this.#away) return
     const findings = await auditAccount(this.#ledger, account, this.#random.below(10) === 0 ? 'whole' : 'sums')
     if (findings.length > 0) throw new Error(findings.join('; '))

@@ -51,6 +51,11 @@ export const NO_SUMMARY = {
 export function keyOf(type: string, more: Partial<BuiltInFacts['key']> = {}): BuiltInFacts['key'] {
   return {
     id: 'key_1',
+    account: 'key_1',
+    spender: { account: 'key_1' },
+    whose: { account: 'key_1' },
+    part: undefined,
+    cap: undefined,
     type,
     status: 'active',
     expiresAt: undefined,

@@ -154,7 +154,7 @@ t.test('exchanges are recorded although a stage that watches them fails', async 
     await g.call('/v1/chat/completions', { key, body: CHAT })
     t.equal((await g.settled(key)).length, 1)
     await ledger.background.archiveAll()
-    t.equal((await records.history.entries(await g.id(key), { count: 5 })).length, 1)
+    t.equal((await records.history.entries({ account: await g.id(key) }, { count: 5 })).length, 1)
   }
 })
 

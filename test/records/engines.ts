@@ -5,6 +5,7 @@ import { join } from 'node:path'
 import t, { type Test } from 'tap'
 import { config } from '../plugins/facts.ts'
 import { timedId } from '../../core/lib/ids.ts'
+import type { KeyRecord } from '../../core/records/key-records.ts'
 import { Records } from '../../core/records/records.ts'
 import { testEnvironment } from '../environment.ts'
 import { PostgresServer } from '../postgres.ts'
@@ -44,10 +45,11 @@ export function onEachEngine(name: string, run: (t: Test, open: Open) => Promise
 }
 
 /** Returns a key record for a test. */
-export function keyRecord(more: object = {}) {
+export function keyRecord(more: Partial<KeyRecord> = {}) {
   const id = timedId(Date.now())
   return {
     id: `key_${id}`,
+    account: more.id ?? `key_${id}`,
     type: 'famC',
     name: '',
     batch: '',
@@ -59,6 +61,7 @@ export function keyRecord(more: object = {}) {
     label: 'sk-...abcd',
     hint: 'sk-...abcd',
     rotation: 0,
+    cap: undefined,
     ...more,
   }
 }

@@ -112,7 +112,7 @@ onEachEngine('an ordinary exchange has no rest, and a rare one comes back as it 
   await records.recorder.record(sent, new Map())
   const rows = await records.database.all('SELECT rest FROM history ORDER BY ordinal')
   t.equal(rows[0]?.['rest'], null)
-  const [fourth, third, second, first] = await records.history.entries('key_1', { count: 9 })
+  const [fourth, third, second, first] = await records.history.entries({ account: 'key_1' }, { count: 9 })
   const { account: _one, ...whole } = sent[0] as EndedEntry
   t.strictSame(first, { ...whole, balance: -whole.charge, booking: first?.booking })
   t.match(second, { waived: 3n, kind: 'late', notes: rare.notes })

@@ -60,7 +60,7 @@ onEachEngine('an entry comes back as it was recorded', async (t, open) => {
   const sent = entry(key.id, 1, { waived: 3n })
   await records.recorder.record([sent], new Map([[7, { ms: 5, seq: 6 }]]))
   const { account: _account, ...expected } = sent
-  const [read] = await records.history.entries(key.id, { count: 5 })
+  const [read] = await records.history.entries({ account: key.id }, { count: 5 })
   t.match(read?.booking, { number: 1, at: Number })
   const booked = { balance: -sent.charge, booking: read?.booking }
   t.strictSame(read, { ...expected, ...booked })
@@ -85,13 +85,13 @@ onEachEngine('what is recorded twice, late or out of order counts once', async (
   await record(of(2, 'late', 10n))
   await record(of(2, 'late', 10n), of(1, 'reaped', 4n))
   t.match(await totals(), { settled: 10n, entries: 1, ordinal: 2 })
-  t.match(await records.history.entries(key.id, { count: 9 }), [
+  t.match(await records.history.entries({ account: key.id }, { count: 9 }), [
     { kind: 'late', charge: 10n, at: NOW + DAY_MS, againMs: DAY_MS },
   ])
   t.strictSame([...(await records.history.chargedBefore(key.id, 1, Infinity))], [[id, 4n]])
   t.strictSame([...(await records.history.chargedBefore(key.id, 0, Infinity))], [], 'not up to the number')
   t.strictSame([...(await records.history.chargedBefore(key.id, 1, NOW + DAY_MS))], [], 'not before the time')
-  const { days, total, models } = (await records.history.summary(key.id, NOW + 3 * DAY_MS)).summary
+  const { days, total, models } = (await records.history.summary({ account: key.id }, NOW + 3 * DAY_MS)).summary
   const once = { requests: 0, input: 1200, output: 50, charge: 10n }
   t.strictSame(total, once)
   t.strictSame([...days], [[dayOf(NOW) + 1, once]], 'on the day of its first end')
@@ -117,7 +117,7 @@ onEachEngine('a refund is taken from the day and the model that it refunds', asy
     notes: { endpoint, model, stream: false, entry: charged.id, endedAt: NOW, reason: 'x' },
   })
   await records.recorder.record([charged, refund], new Map())
-  const { days, total } = (await records.history.summary(key.id, NOW)).summary
+  const { days, total } = (await records.history.summary({ account: key.id }, NOW)).summary
   t.match(total, { input: 1200, charge: 0n })
   t.match([...days], [[dayOf(NOW), { input: 1200, charge: 0n }]])
 })
@@ -129,7 +129,7 @@ onEachEngine('pages, times and cursors select entries, newest first', async (t, 
   const entries = Array.from({ length: 1200 }, (_, index) => entry(key.id, index + 1, { at: NOW + index }))
   await records.recorder.record([...entries, entry(other.id, 1)], new Map())
   const ordinals = async (range: object): Promise<number[]> =>
-    (await records.history.entries(key.id, { count: 3, ...range })).map(({ ordinal }) => ordinal)
+    (await records.history.entries({ account: key.id }, { count: 3, ...range })).map(({ ordinal }) => ordinal)
   t.strictSame(await ordinals({}), [1200, 1199, 1198])
   t.strictSame(await ordinals({ before: 3 }), [2, 1])
   t.strictSame(await ordinals({ from: NOW + 10, to: NOW + 11 }), [12, 11])
@@ -185,7 +185,7 @@ onEachEngine(
     const count = async (table: string): Promise<number> =>
       Number((await records.database.all(`SELECT COUNT(*) AS n FROM ${table}`))[0]?.['n'])
     t.same([await count('day_accounts'), await count('day_account_models'), await count('day_models')], [4, 4, 4])
-    for (const { id } of keys) t.equal((await records.history.days(id, 0, dayOf(NOW))).length, 2)
+    for (const { id } of keys) t.equal((await records.history.days({ account: id }, 0, dayOf(NOW))).length, 2)
   },
 )
 
@@ -196,7 +196,7 @@ onEachEngine('a gateway leaves recording to one of a newer version, and goes on 
   await records.database.transaction(sql => setMeta(sql, 'version', '99'))
   await t.rejects(records.recorder.record([entry(key.id, 1)], new Map()), { message: /a newer version of Tollgate/ })
   t.match(await records.keys.get(key.id), { granted: 5n })
-  t.same(await records.history.entries(key.id, { count: 9 }), [])
+  t.same(await records.history.entries({ account: key.id }, { count: 9 }), [])
 })
 
 onEachEngine('a failed transaction changes nothing, and the next one does', async (t, open) => {
@@ -215,7 +215,7 @@ onEachEngine('a failed transaction changes nothing, and the next one does', asyn
   await t.rejects(records.recorder.record([unseen], new Map()))
   records.database.transaction = transaction
   await records.recorder.record([unseen], new Map())
-  t.match(await records.history.entries(key.id, { count: 5 }), [{ notes: { model: 'never/seen' } }])
+  t.match(await records.history.entries({ account: key.id }, { count: 5 }), [{ notes: { model: 'never/seen' } }])
 })
 
 onEachEngine(
@@ -282,7 +282,7 @@ onEachEngine('notes that cannot be kept do not keep their entry, or others, from
     [entry(key.id, 1, { notes: { ...NOTES, httpStatus: -1 } }), entry(key.id, 2)],
     new Map(),
   )
-  t.match(await records.history.entries(key.id, { count: 5 }), [
+  t.match(await records.history.entries({ account: key.id }, { count: 5 }), [
     { ordinal: 2, charge: 10n, notes: NOTES },
     { ordinal: 1, charge: 10n, notes: { model: NOTES.model, status: 'ok' } },
   ])
@@ -292,13 +292,13 @@ onEachEngine('a grant is added once, with a number of its own', async (t, open) 
   const [one, other] = [await open(), await open()]
   const key = keyRecord()
   await one.keys.add([key], 100n, 1)
-  const grant = (records: Records, id: string, account = key.id): ReturnType<Records['keys']['grant']> =>
-    records.keys.grant(account, { id, amount: 7n, at: 2, notes: {} }, 170n)
+  const grant = (records: Records, id: string, account = key.id): ReturnType<Records['accounts']['grant']> =>
+    records.accounts.grant(account, { id, amount: 7n, at: 2, notes: {} }, 170n)
   const grants = await Promise.all(
     Array.from({ length: 20 }, (_, index) => grant(index % 2 === 0 ? one : other, `g${index % 10}`)),
   )
   t.equal(grants.filter(done => typeof done === 'object' && done.added).length, 10)
-  const all = await one.keys.grants(key.id, 1)
+  const all = await one.accounts.grants(key.id, 1)
   t.strictSame(
     all.map(({ n }) => n),
     Array.from({ length: 11 }, (_, index) => index + 1),
@@ -316,9 +316,9 @@ onEachEngine(
     const key = keyRecord()
     await records.keys.add([key], 0n, 1)
     t.match(await records.keys.pending(5), [{ id: key.id }])
-    await records.keys.applied([{ id: key.id, version: 1, grants: 1 }], 5)
+    await records.keys.applied([{ ...key, version: 2, grants: 0 }], 5)
     t.equal((await records.keys.pending(5)).length, 1, 'not as it was read')
-    await records.keys.applied([{ id: key.id, version: 1, grants: 0 }], 5)
+    await records.keys.applied([{ ...key, version: 1, grants: 0 }], 5)
     t.equal((await records.keys.pending(5)).length, 0)
     const change = (from: number, version: number, pending: boolean): Promise<boolean> =>
       records.keys.change(key.id, { ...key, status: 'disabled', version }, { from, at: 9, pending })
@@ -329,7 +329,7 @@ onEachEngine(
     t.match(await records.keys.pending(5), [{ status: 'disabled', version: 4 }])
     t.match(await Array.fromAsync(records.keys.changedSince(9, 10)), [[{ id: key.id }]])
     t.match(await Array.fromAsync(records.keys.changedSince(10, 10)), [[{ id: key.id }]], 'it is pending')
-    await records.keys.applied([{ id: key.id, version: 4, grants: 0 }], 9)
+    await records.keys.applied([{ ...key, version: 4, grants: 0 }], 9)
     t.strictSame(await Array.fromAsync(records.keys.changedSince(10, 10)), [])
   },
 )
@@ -419,7 +419,7 @@ t.test('PostgreSQL: a new month is recorded while a backup reads', async t => {
   await backup.query('LOCK TABLE exchanges IN ACCESS SHARE MODE')
   const later = NOW + 40 * DAY_MS
   await records.recorder.record([entry(key.id, 2, { id: timedId(later), at: later })], new Map())
-  t.equal((await records.history.entries(key.id, { count: 9 })).length, 2)
+  t.equal((await records.history.entries({ account: key.id }, { count: 9 })).length, 2)
   await t.rejects(records.deleteBefore(later), { message: /lock timeout/ }, 'the old month is dropped later')
   await backup.end()
   await records.deleteBefore(later)

@@ -41,7 +41,7 @@ function ended(account: string, ordinal: number, more: Partial<EndedEntry> = {})
 async function statement(records: Records, account: string, size = 1000): Promise<StatementPage> {
   const lines: StatementLine[] = []
   for (let place = NEWEST; ;) {
-    const page = await records.history.statement(account, place, size)
+    const page = await records.history.statement({ account: account }, place, size)
     lines.push(...page.lines)
     if (!page.next) return { ...page, lines }
     place = page.next
@@ -115,7 +115,7 @@ onEachEngine('a statement has every booking once, in its order, and no line ever
       if (below(3) === 0) {
         const amount = BigInt(below(5) - 1) * 7n
         if (amount !== 0n)
-          await records.keys.grant(id, { id: `g${step}`, amount, at: NOW + step, notes: { reason: 'topup' } }, MOST)
+          await records.accounts.grant(id, { id: `g${step}`, amount, at: NOW + step, notes: { reason: 'topup' } }, MOST)
       }
       const { lines } = await statement(records, id)
       const before = lines.slice(lines.length - kept.length)
@@ -169,7 +169,7 @@ onEachEngine('a statement that is read while others book has no gap', async (t, 
       const entries = Array.from({ length: 5 }, () => ended(key.id, ++ordinal))
       await records.recorder.record(entries, new Map())
       const grant = { id: `g${batch}`, amount: 3n, at: NOW, notes: { reason: 'topup' } }
-      await records.keys.grant(key.id, grant, MOST)
+      await records.accounts.grant(key.id, grant, MOST)
     }
     isOver = true
   })()

@@ -217,7 +217,10 @@ try {
   const key = (nth: number): Key => ({ id: ids[(nth * 7919) % KEYS], type: 'famC', label: '' }) as Key
   await lookUp('balance of a key', nth => balanceOf(ledger, key(nth), Date.now()))
   await lookUp('key-info of a key', async nth => {
-    await Promise.all([balanceOf(ledger, key(nth), Date.now()), ledger.reads.summary(key(nth).id, Date.now())])
+    await Promise.all([
+      balanceOf(ledger, key(nth), Date.now()),
+      ledger.reads.summary({ account: key(nth).id }, Date.now()),
+    ])
   })
 
   const load = new Load(ledger, ids)
@@ -232,7 +235,7 @@ try {
     await other.close()
   })
   const { keys: list, database } = ledger.records
-  await quick('history page of a key', () => ledger.reads.history(ids[7] as string, { count: 50 }))
+  await quick('history page of a key', () => ledger.reads.history({ account: ids[7] as string }, { count: 50 }))
   await quick('keys list, a page of 200', () => list.list({ count: 200, now: Date.now() }))
   await quick('keys list, search by a part of an id', () =>
     list.list({ text: ids[KEYS - 1]?.slice(4), count: 50, now: Date.now() }),

@@ -573,7 +573,7 @@ t.test('disabling, expiry and rotation of a key end its running streams within o
     t.match(await response.text(), words, what)
     await upstream.last.closed
     await until(() => g.gateway.ledger.live === 0)
-    const [entry] = await g.gateway.ledger.reads.history(id, { count: 1 })
+    const [entry] = await g.gateway.ledger.reads.history({ account: id }, { count: 1 })
     t.equal(entry?.notes.status, 'disabled')
     t.ok((entry?.charge ?? 0n) > 0n)
   }

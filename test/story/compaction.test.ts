@@ -296,7 +296,7 @@ t.test('a reference in a compaction is replaced while its item is kept, and a 40
   t.match(upstream.last.body, said)
   t.notMatch(upstream.last.body, id)
   const { keys, redis } = g.gateway.ledger.scripts
-  await redis.del(...Object.values(keys.kept(await g.id(key))))
+  await redis.del(...Object.values(keys.kept({ account: await g.id(key) })))
   for (const model of MODELS)
     t.match(await ask(key, model, input), { status: 404, json: { error: { message: new RegExp(id) } } }, model)
 })

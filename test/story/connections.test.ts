@@ -355,7 +355,7 @@ t.test('behind a load balancer with the PROXY protocol each client counts as an 
   // The gateway under test takes no look-ups without a header.
   const id = await g.id(key)
   const entries = (): ReturnType<typeof g.gateway.ledger.reads.history> =>
-    g.gateway.ledger.reads.history(id, { count: 2 })
+    g.gateway.ledger.reads.history({ account: id }, { count: 2 })
   await until(async () => (await entries()).length === 1)
   t.match(await entries(), [{ kind: 'settle', notes: { address: '203.0.113.4' } }])
   for (const header of ['', 'PROXY TCP4 nonsense\r\n', 'PROXY UNKNOWN'.repeat(20)])

@@ -77,7 +77,7 @@ t.test(
 
     for (const { id, renewed, bytes } of customers) {
       await until(async () => (await ledger.reads.balance(id)).held === 0n)
-      const [entry] = await ledger.reads.history(id, { count: 10 })
+      const [entry] = await ledger.reads.history({ account: id }, { count: 10 })
       const charge = entry?.charge ?? -1n
       if (entry?.kind !== 'reaped' || charge < renewed || charge > owed(bytes))
         t.fail(`${id}: ${entry?.kind} ${charge}, had ${renewed} to ${owed(bytes)}`)

@@ -331,7 +331,7 @@ t.test(
       const key = await g.key('famC')
       await ask(place, 'chat-completions', more, key)
       t.notMatch(JSON.stringify(await g.settled(key)), /"cost":0\.\d+,[^}]*"cost":/)
-      const [entry] = await g.gateway.ledger.reads.history(await g.id(key), { count: 1 })
+      const [entry] = await g.gateway.ledger.reads.history({ account: await g.id(key) }, { count: 1 })
       return entry?.notes.cost
     }
     t.equal(await cost(), String(10n * 2000n + 20n * 10_000n))
@@ -423,7 +423,7 @@ t.test(
     const { database } = ledger.records
     const [account = ''] = accounts
     await ledger.background.archiveAll()
-    const [entry] = await ledger.reads.history(account, { count: 1 })
+    const [entry] = await ledger.reads.history({ account: account }, { count: 1 })
     await database.transaction(sql =>
       sql.all('UPDATE exchanges SET charge = charge + 1 WHERE id = ?', [bytesOfId(entry?.id ?? '')]),
     )

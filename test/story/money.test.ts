@@ -189,7 +189,7 @@ t.test('missing usage is estimated and marked; implausible usage is estimated an
       output_tokens: Math.ceil('Hello there'.length / 3),
     }
     t.equal(
-      (await g.gateway.ledger.reads.summary(await g.id(key), Date.now())).quarantined,
+      (await g.gateway.ledger.reads.summary({ account: await g.id(key) }, Date.now())).quarantined,
       quarantined ? 1 : 0,
       'counted',
     )
@@ -305,7 +305,7 @@ t.test('a hold without renewal is reaped at its floor, and a late settlement cha
   await until(async () => (await ledger.reads.balance(account)).settled === 100n)
   ledger.settle({ account, id: neverHeld }, { charge: 5n, kind: 'settle', notes })
   await until(async () => (await ledger.reads.balance(account)).settled === 105n)
-  const kinds = (await ledger.reads.history(account, { count: 10 })).map(entry => entry.kind)
+  const kinds = (await ledger.reads.history({ account: account }, { count: 10 })).map(entry => entry.kind)
   t.same(kinds, ['orphan', 'late'])
   t.same((await audit(ledger, [account])).drifts, [])
 })
@@ -494,7 +494,7 @@ t.test("the upstream's report of the operator's cost is recorded, and shown to n
     json(res, reply({ prompt_tokens: 1, completion_tokens: 2, cost_in_usd_ticks: 1_721_250 }))
   await g.call(CHAT, { key, body: BODY })
   t.notMatch(JSON.stringify(await g.settled(key)), '344250')
-  const [entry] = await g.gateway.ledger.reads.history(await g.id(key), { count: 1 })
+  const [entry] = await g.gateway.ledger.reads.history({ account: await g.id(key) }, { count: 1 })
   t.equal(entry?.notes.cost, '344250', 'a tick is a ten-billionth of a dollar, and a dollar two credits here')
   t.equal(g.gateway.meter.belowCost, 1)
 })

@@ -100,7 +100,7 @@ t.test('an account that cannot be reached is passed over, and every attempt is i
   t.match(await g.call(CHAT, { key, body: STREAM }), { status: 200, text: /good/ })
   t.equal(spare.requests.length, 1)
   await g.settled(key)
-  const [entry] = await g.gateway.ledger.reads.history(await g.id(key), { count: 1 })
+  const [entry] = await g.gateway.ledger.reads.history({ account: await g.id(key) }, { count: 1 })
   t.equal(entry?.notes.upstream, 'spare/one', 'the history names the account that served')
   t.match(entry?.notes.attempts, [
     { account: 'famC/1', failure: 'connect' },
@@ -207,7 +207,7 @@ t.test('a failed attempt counts into the quota and the cost of its account, not 
   t.match(await g.call(CHAT, { key, body: STREAM }), { status: 200, text: /good/ })
   const [entry] = await g.settled(key)
   const id = await g.id(key)
-  const [recorded] = await g.gateway.ledger.reads.history(id, { count: 1 })
+  const [recorded] = await g.gateway.ledger.reads.history({ account: id }, { count: 1 })
   const once = BigInt(entry?.['cost_nano'] as string)
   t.ok(once > 0n)
   t.equal(recorded?.notes.cost, String(2n * once), 'the operator pays for both')
@@ -682,7 +682,7 @@ t.test('two gateways share the quotas of an account, and every credit is account
   await two.settled(key)
   t.equal(first.requests.length + spare.requests.length, 80, 'nothing was asked twice')
   t.ok(first.requests.length > 0 && spare.requests.length > 0)
-  const history = await one.gateway.ledger.reads.history(await one.id(key), { count: 100 })
+  const history = await one.gateway.ledger.reads.history({ account: await one.id(key) }, { count: 100 })
   t.equal(history.length, 80)
   const charge = history[0]?.charge ?? 0n
   t.ok(history.every(entry => entry.charge === charge && entry.kind === 'settle'))

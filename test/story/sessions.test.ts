@@ -170,7 +170,7 @@ t.test('the store holds the items encrypted, and another secret cannot read them
   const { items } = await begun(key, 'a')
   const { keys, redis } = g.gateway.ledger.scripts
   const account = await g.id(key)
-  const { items: name, sizes } = keys.kept(account)
+  const { items: name, sizes } = keys.kept({ account })
   const stored = await redis.hgetall(name)
   t.strictSame(Object.keys(stored).toSorted(), items.map(({ id }) => id).toSorted())
   for (const value of Object.values(stored)) {
@@ -180,12 +180,12 @@ t.test('the store holds the items encrypted, and another secret cannot read them
   t.ok((await redis.pttl(name)) <= 3_600_000 && (await redis.pttl(name)) > 0)
   t.equal(await redis.hget(sizes, account), String(Object.entries(stored).reduce((sum, [id, value]) => sum + id.length + value.length, 0))) // prettier-ignore
   const { kept } = g.gateway.ledger
-  t.equal((await kept.read({ account, secret: 'sk-another' }, [items.at(-1).id])).size, 0)
+  t.equal((await kept.read({ spender: { account }, secret: 'sk-another' }, [items.at(-1).id])).size, 0)
 })
 
 t.test('an account keeps at most 256 KiB: the oldest items go', async t => {
   const { kept, scripts } = g.gateway.ledger
-  const owner = { account: 'hoarder', secret: 'sk-x' }
+  const owner = { spender: { account: 'hoarder' }, secret: 'sk-x' }
   const text = 'x'.repeat(40_000)
   for (let nth = 0; nth < 8; nth++) await kept.keep(owner, new Map([[`msg_${nth}_0`, text]]))
   await kept.keep(owner, new Map([['msg_huge_0', 'x'.repeat(150_000)]]))
@@ -193,7 +193,7 @@ t.test('an account keeps at most 256 KiB: the oldest items go', async t => {
   t.strictSame([...(await kept.read(owner, [...ids, 'msg_huge_0'])).keys()], ['msg_7_0', 'msg_huge_0'])
   await kept.keep(owner, new Map([['msg_larger_0', 'x'.repeat(300_000)]]))
   t.equal((await kept.read(owner, ['msg_larger_0'])).size, 0, 'a larger one is not kept')
-  const size = Number(await scripts.redis.hget(scripts.keys.kept('hoarder').sizes, 'hoarder'))
+  const size = Number(await scripts.redis.hget(scripts.keys.kept({ account: 'hoarder' }).sizes, 'hoarder'))
   t.ok(size <= 262_144, `${size} bytes`)
   await kept.keep(owner, new Map([['msg_huge_0', 'short']]))
   t.strictSame([...(await kept.read(owner, ['msg_huge_0'])).values()], ['short'], 'an item is replaced')
@@ -205,11 +205,11 @@ t.test('the accounts of a shard keep at most 256 KiB together: those that keep m
   const near: string[] = []
   for (let nth = 0; near.length < 2; nth++) if (scripts.keys.of(`near-${nth}`).shard === shard) near.push(`near-${nth}`)
   const [large = '', small = ''] = near
-  await kept.keep({ account: large, secret: 's' }, new Map([['a', 'x'.repeat(150_000)]]))
-  await kept.keep({ account: small, secret: 's' }, new Map([['b', 'x'.repeat(50_000)]]))
-  t.equal((await kept.read({ account: large, secret: 's' }, ['a'])).size, 0)
-  t.equal((await kept.read({ account: small, secret: 's' }, ['b'])).size, 1)
-  t.ok(Number(await scripts.redis.hget(scripts.keys.kept(small).sizes, '')) <= 262_144)
+  await kept.keep({ spender: { account: large }, secret: 's' }, new Map([['a', 'x'.repeat(150_000)]]))
+  await kept.keep({ spender: { account: small }, secret: 's' }, new Map([['b', 'x'.repeat(50_000)]]))
+  t.equal((await kept.read({ spender: { account: large }, secret: 's' }, ['a'])).size, 0)
+  t.equal((await kept.read({ spender: { account: small }, secret: 's' }, ['b'])).size, 1)
+  t.ok(Number(await scripts.redis.hget(scripts.keys.kept({ account: small }).sizes, '')) <= 262_144)
 })
 
 t.test('a conversation that moves between upstreams of two formats in a pool goes on', async t => {

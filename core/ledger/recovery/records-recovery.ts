@@ -5,13 +5,14 @@
 import { sideBySide } from '../../lib/side-by-side.ts'
 import { OF_SUMS } from '../script/buckets.ts'
 import { chargesAdded, type EndedEntry } from '../../records/entry.ts'
-import { type KeyInStore, type RecoveredKeys, recoverKeys } from '../../records/recovered-keys.ts'
-import type { RecordedKey } from '../../records/key-records.ts'
+import type { RecordedAccount } from '../../records/account-records.ts'
+import { type AccountInStore, type KeyInStore, type RecoveredKeys, recoverKeys } from '../../records/recovered-keys.ts'
 import type { Records } from '../../records/records.ts'
-import { namesIn } from '../script/scan.ts'
+import { namesIn, type NamesInStore } from '../script/scan.ts'
 import { type FieldName, FIELDS } from '../script/names.ts'
 import type { Scripts } from '../script/scripts.ts'
 import { orUnavailable } from '../../records/unavailable.ts'
+import { partsIn } from '../script/parts.ts'
 import { OF_QUOTAS } from '../script/store-keys.ts'
 import { type StreamEntry, unrecorded } from '../script/stream.ts'
 
@@ -26,11 +27,15 @@ export interface Recovered extends RecoveredKeys {
   charges: bigint
 }
 
-/** A key with its sums, as the store has them. */
-interface InStore extends KeyInStore {
+/** An account with its sums, as the store has them. */
+interface InStore extends AccountInStore {
   readonly settled: bigint
   readonly balance: bigint
   readonly ordinal: number
+  /** What each of its keys was charged there, if it is shared. */
+  readonly parts: ReadonlyMap<string, bigint>
+  /** The record of the key with its name. */
+  readonly key: KeyInStore | undefined
 }
 
 /**
@@ -44,19 +49,26 @@ export async function recoverRecords(
   host: { readonly at: number; readonly newId: () => string; readonly epoch: number },
 ): Promise<Recovered> {
   const done: Recovered = { added: 0, changed: 0, grants: 0, granted: 0n, exchanges: 0, accounts: 0, charges: 0n }
-  for await (const { accounts: all } of namesIn(scripts)) {
-    const ids = all.filter(id => !id.startsWith(OF_QUOTAS))
-    if (ids.length === 0) continue
-    const found = await Promise.all(ids.map(id => readAccount(scripts, id)))
-    const accounts = found.filter(account => account !== undefined)
+  for await (const page of namesIn(scripts)) {
+    const others = (await Promise.all(page.keys.map(spender => readKey(scripts, spender)))).filter(isHere)
+    const ids = new Set([...page.accounts.filter(id => !id.startsWith(OF_QUOTAS)), ...others.map(key => key.account)])
+    if (ids.size === 0) continue
+    const accounts = (await Promise.all([...ids].map(id => readAccount(scripts, id)))).filter(isHere)
+    const keys = [...others, ...accounts.flatMap(({ key }) => key ?? [])]
     const recorded = new Map(
-      (await orUnavailable(records.keys.withIds(accounts.map(({ id }) => id)))).map(key => [key.id, key]),
+      (await orUnavailable(records.accounts.withIds(accounts.map(({ id }) => id)))).map(each => [each.id, each]),
     )
-    const lacking = accounts.filter(account => {
-      const key = recorded.get(account.id)
-      return !key || key.version < account.version || key.grants < account.grants
-    })
-    if (lacking.length > 0) {
+    const recordedKeys = new Map(
+      (await orUnavailable(records.keys.withIds(keys.map(({ id }) => id)))).map(each => [each.id, each.version]),
+    )
+    const lacking = {
+      accounts: accounts.filter(({ id, grants, shared }) => {
+        const known = recorded.get(id)
+        return !known || known.grants < grants || (shared && !known.shared)
+      }),
+      keys: keys.filter(({ id, version }) => (recordedKeys.get(id) ?? -1) < version),
+    }
+    if (lacking.accounts.length + lacking.keys.length > 0) {
       const { added, changed, grants, granted } = await orUnavailable(recoverKeys(records.database, lacking, host))
       done.added += added
       done.changed += changed
@@ -65,22 +77,25 @@ export async function recoverRecords(
     }
     const behind = accounts.filter(({ id, ordinal }) => ordinal > (recorded.get(id)?.ordinal ?? 0))
     await sideBySide(behind, SIDE_BY_SIDE, async account => {
-      const key = recorded.get(account.id)
+      const known = recorded.get(account.id)
       const inStream = await waitingOf(scripts, account)
-      const known = new Set(inStream.map(entry => entry.ordinal))
+      const isKnown = new Set(inStream.map(entry => entry.ordinal))
       const again = await reapedAgain(scripts, records, account, host.at)
-      const waiting = [...inStream, ...again.filter(entry => !known.has(entry.ordinal))]
-      const added = chargesAdded(waiting, await orUnavailable(records.history.withIds(waiting.map(({ id }) => id))))
-      const lost = lostOf(account, key, { waiting, added }, host)
+      const waiting = [...inStream, ...again.filter(entry => !isKnown.has(entry.ordinal))]
+      const lost = await lostOf(records, account, { known, waiting }, host)
       // An archiver that has recorded them before the database fell back may delete those that wait at any moment.
-      await orUnavailable(records.recorder.record(lost ? [...waiting, lost.entry] : waiting, new Map(), host.epoch))
-      if (!lost) return
+      await orUnavailable(records.recorder.record([...waiting, ...lost.entries], new Map(), host.epoch))
+      if (lost.count === 0) return
       done.exchanges += lost.count
       done.accounts++
-      done.charges += lost.entry.charge
+      done.charges += lost.entries.reduce((sum, { charge }) => sum + charge, 0n)
     })
   }
   return done
+}
+
+function isHere<T>(found: T | undefined): found is T {
+  return found !== undefined
 }
 
 /** Returns the entries that the account has counted, and that still wait in the store to be recorded. */
@@ -113,20 +128,41 @@ async function reapedAgain(
   return found.flat()
 }
 
-/** Returns one entry for all exchanges of an account that are neither recorded nor in the store any more. */
-function lostOf(
-  { id: account, settled, ordinal, balance }: InStore,
-  known: Pick<RecordedKey, 'ordinal' | 'settled'> = { ordinal: 0, settled: 0n },
-  { waiting, added }: { readonly waiting: readonly EndedEntry[]; readonly added: bigint },
+/**
+ * Returns one entry for all exchanges of an account that are neither recorded nor in the store any more; of an account that is
+ * shared, one for each key.
+ */
+async function lostOf(
+  { accounts, history }: Records,
+  { id: account, settled, ordinal, balance, parts }: InStore,
+  {
+    known = { ordinal: 0, settled: 0n },
+    waiting,
+  }: {
+    readonly known: Pick<RecordedAccount, 'ordinal' | 'settled'> | undefined
+    readonly waiting: readonly EndedEntry[]
+  },
   { at, newId }: { readonly at: number; readonly newId: () => string },
-): { readonly entry: EndedEntry; readonly count: number } | undefined {
+): Promise<{ readonly entries: readonly EndedEntry[]; readonly count: number }> {
   const count = ordinal - known.ordinal - waiting.filter(entry => entry.ordinal > known.ordinal).length
-  if (count <= 0) return undefined
-  const charge = settled - known.settled - added
-  const entry: EndedEntry = {
+  if (count <= 0) return { entries: [], count: 0 }
+  const recorded = await orUnavailable(history.withIds(waiting.map(({ id }) => id)))
+  const charges = new Map<string | undefined, bigint>()
+  if (parts.size === 0) charges.set(undefined, settled - known.settled - chargesAdded(waiting, recorded))
+  else {
+    const before = await orUnavailable(accounts.parts(account))
+    for (const [key, charged] of parts) {
+      const own = waiting.filter(entry => (entry.key ?? account) === key)
+      const charge = charged - (before.get(key) ?? 0n) - chargesAdded(own, recorded)
+      if (charge !== 0n) charges.set(key === account ? undefined : key, charge)
+    }
+    if (charges.size === 0) charges.set(undefined, 0n)
+  }
+  const entries = [...charges].map(([key, charge], index): EndedEntry => ({
     id: newId(),
     account,
-    ordinal: known.ordinal + count,
+    ...(key !== undefined && { key }),
+    ordinal: known.ordinal + count - (charges.size - 1 - index),
     at,
     kind: charge < 0n ? 'credit' : 'settle',
     charge,
@@ -134,31 +170,64 @@ function lostOf(
     bucket: OF_SUMS,
     waived: 0n,
     notes: { endpoint: '', model: '', stream: false, status: 'ok', reason: `the database lost ${count} entries` },
-  }
-  return { entry, count }
+  }))
+  return { entries, count }
 }
 
-async function readAccount({ redis, keys }: Scripts, id: string): Promise<InStore | undefined> {
-  const found = await orUnavailable(redis.hgetall(keys.of(id).account))
-  const of = (name: FieldName): string | undefined => found[FIELDS[name]]
-  if (of('version') === undefined) return undefined
-  const amount = (name: FieldName): bigint => BigInt(of(name) ?? 0)
-  const number = (name: FieldName): number => Number(of(name) ?? 0)
+type Fields = Readonly<Record<string, string>>
+
+async function fieldsOf({ redis }: Scripts, key: string): Promise<Fields> {
+  return orUnavailable(redis.hgetall(key))
+}
+
+function numberIn(fields: Fields, name: FieldName): number {
+  return Number(fields[FIELDS[name]] ?? 0)
+}
+
+async function readAccount(scripts: Scripts, id: string): Promise<InStore | undefined> {
+  const fields = await fieldsOf(scripts, scripts.keys.of(id).account)
+  const amount = (name: FieldName): bigint => BigInt(fields[FIELDS[name]] ?? 0)
+  if (fields[FIELDS.balance] === undefined) return undefined
   const [granted, balance] = [amount('granted'), amount('balance')]
+  const parts = partsIn(id, fields)
+  const key = keyIn({ account: id, key: id }, fields)
   return {
     id,
-    type: of('type') ?? '',
-    status: of('status') === 'active' ? 'active' : 'disabled',
-    expiresAt: of('expiresAt') ? number('expiresAt') : undefined,
-    createdAt: number('createdAt'),
-    version: number('version'),
-    digest: of('digest') ?? '',
-    label: of('label') ?? '',
-    rotation: number('rotation'),
-    grants: number('grants'),
+    shared: parts.size > 0,
+    grants: numberIn(fields, 'grants'),
     granted,
     settled: granted - balance - amount('held'),
     balance,
-    ordinal: number('ordinal'),
+    ordinal: numberIn(fields, 'ordinal'),
+    parts: new Map([...parts].map(([owner, { charged }]) => [owner, charged])),
+    // A key that was moved has its record there as well.
+    key: key?.account === id ? key : undefined,
+  }
+}
+
+/** Reads the record of a key with another name than the account. Undefined if it was moved away from there. */
+async function readKey(scripts: Scripts, spender: NamesInStore['keys'][number]): Promise<KeyInStore | undefined> {
+  const key = keyIn(spender, await fieldsOf(scripts, scripts.keys.record(spender)))
+  return key?.account === spender.account ? key : undefined
+}
+
+function keyIn(
+  { account, key: id }: { readonly account: string; readonly key: string },
+  fields: Fields,
+): KeyInStore | undefined {
+  const of = (name: FieldName): string | undefined => fields[FIELDS[name]]
+  if (of('version') === undefined) return undefined
+  return {
+    id,
+    account: of('home') || account,
+    type: of('type') ?? '',
+    status: of('status') === 'active' ? 'active' : 'disabled',
+    expiresAt: of('expiresAt') ? numberIn(fields, 'expiresAt') : undefined,
+    createdAt: numberIn(fields, 'createdAt'),
+    version: numberIn(fields, 'version'),
+    digest: of('digest') ?? '',
+    label: of('label') ?? '',
+    rotation: numberIn(fields, 'rotation'),
+    cap: of('cap') ? BigInt(of('cap') ?? 0) : undefined,
   }
 }

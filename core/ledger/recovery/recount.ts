@@ -91,13 +91,14 @@ async function accountsToCompare(
     return known
   }
   const isWanted = (account: string): boolean => only === undefined || account === only
-  for await (const { accounts, holds } of namesIn(scripts)) {
+  for await (const { accounts, holds, slots } of namesIn(scripts)) {
     if (!goesOn()) break
     for (const { account, id } of holds) if (isWanted(account)) idsOf(account).add(id)
+    for (const account of slots.filter(isWanted)) idsOf(account)
     await Promise.all(
       accounts.filter(isWanted).map(async account => {
         const key = scripts.keys.of(account).account
-        const sums = await orUnavailable(readFields(scripts.redis, key, ['held', 'holds', 'abandoned']))
+        const sums = await orUnavailable(readFields(scripts.redis, key, ['held', 'holds']))
         if (Object.values(sums).some(sum => sum !== null && sum !== '0')) idsOf(account)
       }),
     )

@@ -4,8 +4,9 @@
  */
 import { OF_SUMS } from '../script/buckets.ts'
 import { operation, readFields } from '../script/names.ts'
-import { leaseName } from '../script/store-keys.ts'
+import { leaseName, ownerOf } from '../script/store-keys.ts'
 import { type HistoryEntry, latestEndMs, reapedCharge } from '../../records/entry.ts'
+import type { RecordedAccount } from '../../records/account-records.ts'
 import type { RecordedKey } from '../../records/key-records.ts'
 import type { Records } from '../../records/records.ts'
 import type { Scripts } from '../script/scripts.ts'
@@ -32,33 +33,73 @@ export class Restorer {
   }
 
   /**
-   * Brings an account up to what the records know of it.
-   * @param rememberedMs a time in milliseconds since the epoch. The store has the outcome of every exchange that it
-   * knows and that ended then or later. Such exchanges are recognised by their ids, because a server that took over may have
-   * given the numbers of those that it lost to others.
+   * Brings the store up to what the records know of a key and of its account.
+   * @param rememberedMs as for `restoreAccount`
    * @returns whether the store has this record of the key
    * @throws GatewayError unavailable
    */
   async restore(key: RecordedKey, rememberedMs = Infinity): Promise<boolean> {
     const { keys, redis } = this.#scripts
-    const { id } = key
+    const { id, account } = key
+    await this.#open({ ...key, id: account })
     const has = await this.put(key)
+    await this.#catchUp({ ...key, id: account }, rememberedMs)
+    if (account !== id) await orUnavailable(redis.hset(keys.shared('homes'), id, account))
+    await this.#scripts.write('SET', keys.pointer(key.digest), account === id ? id : `${account} ${id}`)
+    return has
+  }
+
+  /**
+   * Brings an account up to what the records know of it.
+   * @param rememberedMs a time in milliseconds since the epoch. The store has the outcome of every exchange that it
+   * knows and that ended then or later. Such exchanges are recognised by their ids, because a server that took over may have
+   * given the numbers of those that it lost to others.
+   * @throws GatewayError unavailable
+   */
+  async restoreAccount(account: RecordedAccount, rememberedMs = Infinity): Promise<void> {
+    await this.#open(account)
+    await this.#catchUp(account, rememberedMs)
+  }
+
+  /** Creates an account with the sums that the records know of it, unless the store has it. */
+  async #open(account: RecordedAccount): Promise<void> {
+    const { id, shared } = account
+    const { account: own } = this.#scripts.keys.of(id)
+    const opened = shared ? await this.#withParts(account) : { account, parts: '' }
+    const { grants, granted, settled, ordinal } = opened.account
+    const args = { name: id, grants, granted, settled, ordinal, shared, parts: opened.parts }
+    await this.#scripts.run(operation('open', id, { account: own }, args))
+  }
+
+  /** Reads a shared account with what each key was charged, as of one moment. */
+  async #withParts(account: RecordedAccount): Promise<{ readonly account: RecordedAccount; readonly parts: string }> {
+    const { accounts } = this.#records
+    for (let read = account; ;) {
+      const parts = [...(await orUnavailable(accounts.parts(account.id)))]
+      const charged = parts.reduce((sum, [, part]) => sum + part, 0n)
+      if (charged === read.settled) return { account: read, parts: parts.map(part => part.join(' ')).join(' ') }
+      // More was recorded in between.
+      read = (await orUnavailable(accounts.get(account.id))) ?? read
+    }
+  }
+
+  /** Applies the exchanges and the grants that the store lacks. */
+  async #catchUp({ id, ordinal: last, endedAt, grants: given }: RecordedAccount, rememberedMs: number): Promise<void> {
+    const { keys, redis } = this.#scripts
     const { grants, ordinal } = await orUnavailable(readFields(redis, keys.of(id).account, ['grants', 'ordinal']))
     const known = Number(ordinal ?? 0)
     const { history } = this.#records
     let read: Promise<Before> | undefined
     // What the store knows of exchanges that ended again: it may have forgotten their outcomes.
     const before = (): Promise<Before> => (read ??= orUnavailable(history.chargedBefore(id, known, rememberedMs)))
-    for (let from = known; from < key.ordinal;) {
+    for (let from = known; from < last;) {
       const entries = await orUnavailable(history.entriesAfter(id, from, PAGE))
       await this.#replayAll(id, entries, rememberedMs, before)
-      from = entries.at(-1)?.ordinal ?? key.ordinal
+      from = entries.at(-1)?.ordinal ?? last
     }
-    if (key.endedAt >= rememberedMs) await this.#replayRecent(id, known, rememberedMs, before)
+    if (endedAt >= rememberedMs) await this.#replayRecent(id, known, rememberedMs, before)
     // Charges come first: no balance may be beyond the exact numbers of the store.
-    if (Number(grants ?? 0) < key.grants) await this.grant(id, Number(grants ?? 0) + 1)
-    await this.#scripts.write('SET', keys.pointer(key.digest), id)
-    return has
+    if (Number(grants ?? 0) < given) await this.grant(id, Number(grants ?? 0) + 1)
   }
 
   /**
@@ -68,16 +109,16 @@ export class Restorer {
   async put(key: RecordedKey): Promise<boolean> {
     // The store refuses deleted keys and disabled ones in the same way.
     const status = key.status === 'deleted' ? 'disabled' : key.status
-    const { account } = this.#scripts.keys.of(key.id)
-    const args = { ...key, status, expiresAt: key.expiresAt ?? '' }
-    const [answer] = await this.#scripts.run(operation('put', key.id, { account }, args))
+    const record = this.#scripts.keys.record({ account: key.account, key: key.id })
+    const args = { ...key, status, expiresAt: key.expiresAt ?? '', cap: key.cap ?? '', home: key.account }
+    const [answer] = await this.#scripts.run(operation('put', key.account, { record }, args))
     return answer === 'ok'
   }
 
   /** Applies the grants of an account from a number on, in their order. */
   async grant(account: string, from: number): Promise<void> {
     const { account: own } = this.#scripts.keys.of(account)
-    for (const { n: number, amount } of await orUnavailable(this.#records.keys.grants(account, from))) {
+    for (const { n: number, amount } of await orUnavailable(this.#records.accounts.grants(account, from))) {
       await this.#scripts.run(operation('grant', account, { account: own }, { number, amount }))
     }
   }
@@ -90,7 +131,7 @@ export class Restorer {
     charged: () => Promise<Before>,
   ): Promise<void> {
     for (let before = ordinal + 1, count = FIRST_PAGE; ; count = PAGE) {
-      const page = await orUnavailable(this.#records.history.entries(account, { before, count }))
+      const page = await orUnavailable(this.#records.history.entries({ account }, { before, count }))
       const recent = page.filter(entry => latestEndMs(entry) >= sinceMs).reverse()
       await this.#replayAll(account, recent, sinceMs, charged)
       const last = page.at(-1)
@@ -121,12 +162,23 @@ export class Restorer {
   async #replay(account: string, entry: HistoryEntry, before: bigint, recent: boolean): Promise<void> {
     const { keys } = this.#scripts
     const { id, ordinal, charge, kind, bucket } = entry
-    const { account: own, leases, slots } = keys.of(account)
+    const { account: own, leases } = keys.of(account)
     const outcomes = keys.outcomes(account, bucket)
-    const names = { account: own, hold: keys.hold(account, id), leases, outcomes, slots }
+    const spender = { account, key: entry.key }
+    const names = { account: own, hold: keys.hold(account, id), leases, outcomes, slots: keys.slots(spender) }
     const how = kind === 'reaped' ? 'R' : 'F'
     const lease = leaseName({ account, id }, bucket)
-    const args = { lease, id, ordinal, charge, how, before, recent, reapedCharge: reapedCharge(entry) }
+    const args = {
+      lease,
+      owner: ownerOf(spender),
+      id,
+      ordinal,
+      charge,
+      how,
+      before,
+      recent,
+      reapedCharge: reapedCharge(entry),
+    }
     await this.#scripts.run(operation('replay', account, names, args))
   }
 }

@@ -1,49 +1,67 @@
 -- Operations on accounts: keys, grants, refunds, claimed names, and what is restored.
 
--- Returns the sum of two whole numbers beyond the exact numbers of Lua, as a text. The sum is not negative.
-local function added(one, other)
-  local UNIT = 1000000000
-  local function halves(text)
-    local sign, digits = string.match(text, '^(-?)(%d+)$')
-    local factor = sign == '-' and -1 or 1
-    return factor * (tonumber(string.sub(digits, 1, -10)) or 0), factor * tonumber(string.sub(digits, -9))
+-- Returns the keys that have a part of an account. '' stands for the one with its name.
+local function ownersIn(account)
+  local owners = {}
+  for _, name in ipairs(redis.call('HKEYS', account)) do
+    if string.sub(name, 1, #PART) == PART then owners[#owners + 1] = string.sub(name, #PART + 1) end
   end
-  local high, low = halves(one)
-  local more, rest = halves(other)
-  low = low + rest
-  high = high + more + math.floor(low / UNIT)
-  low = low % UNIT
-  return high > 0 and whole(high) .. string.format('%09.0f', low) or whole(low)
+  return owners
 end
 
--- put: writes the record of a key, unless a newer one or another one of this version is here. An account that is not here
--- gets the sums that the records know: the number of its grants, granted, settled, and the ordinal of its last entry.
+local function less(one, other)
+  return added(one, string.sub(other, 1, 1) == '-' and string.sub(other, 2) or '-' .. other)
+end
+
+-- open: creates an account from what the records know, unless it is here: the number of its grants, granted, settled, and the
+-- ordinal of its last entry. shared is '1' if several keys may spend from it; parts has these keys and what each was charged.
+-- In an account that is here and was not shared before, the key with its name gets what is no part of another.
+operations.open = function(key, arg)
+  local account = key.account
+  local sums = readSums(account, '')
+  if sums then
+    if arg.shared ~= '1' or sums.part then return 'ok' end
+    local charged = added(added(sums.granted, whole(-sums.balance)), whole(-sums.held))
+    local rest = { charged = charged, held = sums.held, holds = sums.holds }
+    for _, owner in ipairs(ownersIn(account)) do
+      local part = readSums(account, owner).part
+      rest = { charged = less(rest.charged, part.charged), held = rest.held - part.held, holds = rest.holds - part.holds }
+    end
+    sums.part = rest
+    writeSums(account, '', sums)
+    return 'ok'
+  end
+  redis.call('HSET', account, field.held, '0', field.holds, '0', field.grants, arg.grants, field.granted, arg.granted,
+    field.ordinal, arg.ordinal, field.balance, less(arg.granted, arg.settled))
+  if arg.shared == '1' then redis.call('HSET', account, PART, '0 0 0') end
+  for owner, charged in string.gmatch(arg.parts, '(%S+) (%S+)') do
+    redis.call('HSET', account, PART .. (owner == arg.name and '' or owner), charged .. ' 0 0')
+  end
+  -- The sums contain the entries up to here, whose outcomes are not here.
+  if arg.ordinal ~= '0' then
+    redis.call('HSET', account, field.filledUpTo, arg.ordinal, field.filledHour, whole(math.floor(now() / HOUR)))
+  end
+  return 'ok'
+end
+
+-- put: writes the record of a key, unless a newer one or another one of this version is here.
 operations.put = function(key, arg)
-  local found = redis.call('HMGET', key.account, field.version, field.status, field.digest)
+  local found = redis.call('HMGET', key.record, field.version, field.status, field.digest)
   local version = found[1]
   if version == arg.version and found[2] == arg.status and found[3] == arg.digest then return 'ok' end
   if version and tonumber(version) >= tonumber(arg.version) then return 'old ' .. version end
-  redis.call('HSET', key.account, field.version, arg.version, field.type, arg.type, field.status, arg.status,
+  redis.call('HSET', key.record, field.version, arg.version, field.type, arg.type, field.status, arg.status,
     field.expiresAt, arg.expiresAt, field.digest, arg.digest, field.label, arg.label, field.rotation, arg.rotation,
-    field.createdAt, arg.createdAt)
-  if version then return 'ok' end
-  redis.call('HSET', key.account, field.held, '0', field.holds, '0', field.abandoned, '0', field.grants, arg.grants,
-    field.granted, arg.granted, field.ordinal, arg.ordinal, field.balance, arg.granted)
-  -- Both may be beyond the exact numbers of Lua; their difference is not.
-  if arg.settled ~= '0' then redis.call('HINCRBY', key.account, field.balance, '-' .. arg.settled) end
-  -- The sums contain the entries up to here, whose outcomes are not here.
-  if arg.ordinal ~= '0' then
-    redis.call('HSET', key.account, field.filledUpTo, arg.ordinal, field.filledHour, whole(math.floor(now() / HOUR)))
-  end
+    field.createdAt, arg.createdAt, field.cap, arg.cap, field.home, arg.home)
   return 'ok'
 end
 
 -- disable: refuses a key from now on. Answers its new version.
 operations.disable = function(key, arg)
-  local version = redis.call('HGET', key.account, field.version)
+  local version = redis.call('HGET', key.record, field.version)
   if not version then return 'unknown' end
   version = whole(tonumber(version) + 1)
-  redis.call('HSET', key.account, field.status, 'disabled', field.version, version)
+  redis.call('HSET', key.record, field.status, 'disabled', field.version, version)
   return 'ok ' .. version
 end
 
@@ -63,16 +81,17 @@ end
 -- credit: refunds what an exchange was charged. The caller has looked in the records whether this was done before.
 operations.credit = function(key, arg)
   local refund = amount(arg.amount)
-  local balance, held, holds, ordinal = sums(key.account)
-  if not balance then return 'unknown' end
+  local sums = readSums(key.account, arg.owner)
+  if not sums then return 'unknown' end
   if redis.call('HEXISTS', key.outcomes, arg.id) == 1 then return 'done' end
   redis.call('PERSIST', key.outcomes)
   redis.call('HSET', key.outcomes, arg.id, 'F0')
-  balance, ordinal = balance + refund, ordinal + 1
-  writeSums(key.account, balance, held, holds, ordinal)
-  record(key.stream, key.outcomes, {
-    kind = 'credit', name = arg.name, ordinal = ordinal, id = arg.id, charge = 0, before = refund, left = balance + held,
-    waived = 0, notes = arg.notes,
+  book(sums, -refund, 0, 0)
+  sums.ordinal = sums.ordinal + 1
+  writeSums(key.account, arg.owner, sums)
+  record(key.stream, key.outcomes, sums, {
+    kind = 'credit', name = arg.name, owner = arg.owner, id = arg.id, charge = 0, before = refund, waived = 0,
+    notes = arg.notes,
   })
   return 'ok'
 end
@@ -84,8 +103,9 @@ end
 -- knows.
 operations.replay = function(key, arg)
   local account, ordinal, isReaped = key.account, tonumber(arg.ordinal), arg.how == 'R'
-  local balance, heldByAll, holds, last = sums(account)
-  if not balance then return 'unknown' end
+  local sums, filledUpTo = readSums(account, arg.owner, { field.filledUpTo })
+  if not sums then return 'unknown' end
+  local last = sums.ordinal
   local outcome = redis.call('HGET', key.outcomes, arg.id)
   local charge = tonumber(arg.charge)
   local isKnown = isForGood(outcome)
@@ -101,20 +121,20 @@ operations.replay = function(key, arg)
     return 'known'
   end
   if last >= ordinal and arg.recent ~= '1' then return 'known' end
-  if ordinal <= tonumber(redis.call('HGET', account, field.filledUpTo) or '0') then return 'known' end
+  if ordinal <= tonumber(filledUpTo or '0') then return 'known' end
   local before = outcome and chargeIn(outcome) or tonumber(arg.before)
   local text = redis.call('GETDEL', key.hold)
-  local held = 0
   if text then
-    local _, earlier, slotOrSharer
-    held, _, _, earlier, slotOrSharer = readHold(text)
+    local held, _, _, earlier, slotOrSharer = readHold(text)
     before = tonumber(earlier) or before
-    holds = holds - 1
+    book(sums, 0, -held, -1)
     redis.call('ZREM', key.leases, arg.lease)
-    if slotOrSharer == '1' then leaveSlot(account, key.slots, arg.id) end
+    if readSlot(slotOrSharer) == '1' then redis.call('ZREM', key.slots, arg.id) end
   end
   -- A refund is a negative charge.
-  writeSums(account, balance + held + (before or 0) - charge, heldByAll - held, holds, math.max(last, ordinal))
+  book(sums, charge - (before or 0), 0, 0)
+  sums.ordinal = math.max(last, ordinal)
+  writeSums(account, arg.owner, sums)
   redis.call('HSET', key.outcomes, arg.id,
     arg.how .. whole(math.max(charge, 0)) .. (isReaped and ':' .. arg.ordinal or ''))
   -- It is recorded, so nobody else lets it expire. Three hours are longer than an outcome is asked for.
@@ -127,14 +147,18 @@ end
 -- what a quota's shares hold, follow from the holds too. Answers what was corrected.
 operations.recount = function(key, arg)
   local name = arg.name .. ' '
-  local balance, heldBefore, holdsBefore = sums(key.account)
-  if not balance then return 'unknown' end
-  local isLeased, held, holds, heldBySlot, isChanged = {}, 0, 0, {}, false
+  local sums = readSums(key.account, '')
+  if not sums then return 'unknown' end
+  local isLeased, held, holds, isChanged = {}, 0, 0, false
+  -- What is held, and by how many holds, of each key of an account, or of each share of a quota.
+  local by = {}
   -- Returns the bucket of the hold's outcome.
   local function add(text)
     local more, _, bucket, _, slotOrSharer = readHold(text)
+    local _, owner = readSlot(slotOrSharer)
+    local of = by[owner or slotOrSharer] or { held = 0, holds = 0 }
+    by[owner or slotOrSharer] = { held = of.held + more, holds = of.holds + 1 }
     held, holds = held + more, holds + 1
-    heldBySlot[slotOrSharer] = (heldBySlot[slotOrSharer] or 0) + more
     return bucket
   end
   for _, lease in ipairs(redis.call('ZRANGE', key.leases, 0, -1)) do
@@ -156,30 +180,34 @@ operations.recount = function(key, arg)
       redis.call('ZADD', key.leases, whole(now() + tonumber(arg.leaseMs)), lease)
     end
   end
-  local kind = redis.call('TYPE', key.slotsOrShares).ok
-  if kind == 'zset' then
-    for _, id in ipairs(redis.call('ZRANGE', key.slotsOrShares, 0, -1)) do
-      if redis.call('EXISTS', arg.holdPrefix .. id) == 0 then redis.call('ZREM', key.slotsOrShares, id) end
-    end
-  elseif kind == 'hash' then
-    -- The shares of a quota.
+  if isQuota(arg.name) then
     local all = redis.call('HGETALL', key.slotsOrShares)
     for index = 1, #all, 2 do
-      local share = string.match(all[index + 1], '^%d+ %d+ %d+ ') .. whole(heldBySlot[all[index]] or 0)
+      local share = string.match(all[index + 1], '^%d+ %d+ %d+ ') .. whole((by[all[index]] or { held = 0 }).held)
       isChanged = isChanged or share ~= all[index + 1]
       redis.call('HSET', key.slotsOrShares, all[index], share)
     end
+  else
+    local owners = { [''] = true }
+    for _, owner in ipairs(ownersIn(key.account)) do owners[owner] = true end
+    for owner in pairs(by) do owners[owner] = true end
+    for owner in pairs(owners) do
+      local slots = slotsOf(key.slotsOrShares, owner)
+      for _, id in ipairs(redis.call('ZRANGE', slots, 0, -1)) do
+        if redis.call('EXISTS', arg.holdPrefix .. id) == 0 then redis.call('ZREM', slots, id) end
+      end
+      local part = readSums(key.account, owner).part
+      local of = by[owner] or { held = 0, holds = 0 }
+      if part and (part.held ~= of.held or part.holds ~= of.holds) then
+        isChanged = true
+        redis.call('HSET', key.account, PART .. owner, string.format('%s %.0f %.0f', part.charged, of.held, of.holds))
+      end
+    end
   end
-  local abandoned = redis.call('HGET', key.account, field.abandoned)
-  local slots = kind == 'zset' and whole(redis.call('ZCARD', key.slotsOrShares)) or '0'
-  if abandoned and abandoned ~= slots then
-    isChanged = true
-    redis.call('HSET', key.account, field.abandoned, slots)
-  end
-  if held == heldBefore and holds == holdsBefore and not isChanged then return 'same' end
-  redis.call('HSET', key.account, field.balance, whole(balance + heldBefore - held), field.held, whole(held), field.holds,
-    whole(holds))
-  return 'corrected ' .. whole(heldBefore) .. ' ' .. whole(held) .. ' ' .. whole(holdsBefore) .. ' ' .. whole(holds)
+  if held == sums.held and holds == sums.holds and not isChanged then return 'same' end
+  redis.call('HSET', key.account, field.balance, whole(sums.balance + sums.held - held), field.held, whole(held),
+    field.holds, whole(holds))
+  return 'corrected ' .. whole(sums.held) .. ' ' .. whole(held) .. ' ' .. whole(sums.holds) .. ' ' .. whole(holds)
 end
 
 -- claim: claims a name for a time, unless another value has claimed it. The same value extends its claim.

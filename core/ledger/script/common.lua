@@ -38,12 +38,12 @@ local function barred(status, expiresAt)
 end
 
 -- Returns why the requests of a key must end: its status, its expiry, or a rotation since they began. Nil if they may
--- continue. The rotation is '' for a quota, which is not a key.
-local function off(account, rotation)
+-- continue; its cap follows. The rotation is '' for a quota, which is not a key.
+local function off(record, rotation)
   if rotation == '' then return nil end
-  local found = redis.call('HMGET', account, field.status, field.expiresAt, field.rotation)
+  local found = redis.call('HMGET', record, field.status, field.expiresAt, field.rotation, field.cap)
   if not found[1] then return nil end
-  return barred(found[1], found[2]) or (found[3] ~= rotation and 'rotated' or nil)
+  return barred(found[1], found[2]) or (found[3] ~= rotation and 'rotated' or nil), found[4]
 end
 
 -- Returns how much a balance gives: the wanted amount, or the whole balance if it is at least `least`. Nil if neither.
@@ -54,8 +54,9 @@ end
 
 -- A hold is one text of six words: the held amount; the floor, which is charged if the hold is reaped; the bucket of its
 -- outcome; what an earlier end of the exchange charged, or '-'; its slot or sharer; and the notes of the floor, which may
--- contain spaces. The slot is '1' if the client of the hold has left, else '0'; whether it has a slot now is in key.slots. A
--- hold of a quota that is shared fairly has the key whose share is held instead, as its sharer.
+-- contain spaces. The slot is '1' if the client of the hold has left, else '0'; whether it has a slot now is in key.slots. If
+-- the hold is of a key with another name than its account, ':' and the key follow. A hold of a quota that is shared fairly
+-- has the key whose share is held instead, as its sharer.
 local function writeHold(hold, held, floor, bucket, before, slotOrSharer, notes, condition)
   local text = string.format('%.0f %.0f %s %s %s %s', held, floor, bucket, before, slotOrSharer, notes)
   if condition then return redis.call('SET', hold, text, condition) end
@@ -72,12 +73,14 @@ local function heldBy(hold)
   return string.match(redis.call('GET', hold), '^%d+')
 end
 
--- Writes one entry to the stream of ended exchanges, as one text: kind, account, ordinal, id, charge, what an earlier entry
--- of this id charged, what was granted less what was charged after it, waived amount, key of the bucket of its outcome, and
--- the gateway's notes. A stream stores one text much faster than ten fields.
-local function record(stream, outcomes, entry)
-  redis.call('XADD', stream, '*', 'e', string.format('%s %s %.0f %s %.0f %.0f %.0f %.0f %s %s', entry.kind, entry.name,
-    entry.ordinal, entry.id, entry.charge, entry.before, entry.left, entry.waived, outcomes, entry.notes))
+-- Writes one entry to the stream of ended exchanges, as one text: kind, account (with '/' and the key, if that has another
+-- name), ordinal, id, charge, what an earlier entry of this id charged, what was granted less what was charged after it,
+-- waived amount, key of the bucket of its outcome, and the gateway's notes. A stream stores one text much faster than ten
+-- fields.
+local function record(stream, outcomes, sums, entry)
+  local name = entry.owner == '' and entry.name or entry.name .. '/' .. entry.owner
+  redis.call('XADD', stream, '*', 'e', string.format('%s %s %.0f %s %.0f %.0f %.0f %.0f %s %s', entry.kind, name,
+    sums.ordinal, entry.id, entry.charge, entry.before, sums.balance + sums.held, entry.waived, outcomes, entry.notes))
 end
 
 -- An outcome says how an exchange ended: 'F' (for good) or 'R' (reaped), and the charge. If reaped, ':' and the ordinal
@@ -90,25 +93,84 @@ local function chargeIn(outcome)
   return tonumber(string.match(outcome, '^%u(%-?%d+)'))
 end
 
--- Returns the balance of an account, what it has held, the number of its holds, and its last ordinal. Nil if it is not
--- here. Every end of a hold changes these fields.
-local function sums(account)
-  local found = redis.call('HMGET', account, field.balance, field.held, field.holds, field.ordinal)
-  if not found[1] then return nil end
-  return tonumber(found[1]), tonumber(found[2]), tonumber(found[3]), tonumber(found[4])
+-- Returns the slot of a hold, and the key that it is of: '' if it has the name of its account.
+local function readSlot(slotOrSharer)
+  return string.match(slotOrSharer, '^([01]):?(.*)$')
 end
 
-local function writeSums(account, balance, held, holds, ordinal)
-  redis.call('HSET', account, field.balance, whole(balance), field.held, whole(held), field.holds, whole(holds),
-    field.ordinal, whole(ordinal))
+-- Returns the key of the slots of a key, given those of the key with the name of the account.
+local function slotsOf(slots, owner)
+  return owner == '' and slots or slots .. ':' .. owner
+end
+
+local function slotText(slot, owner)
+  return owner == '' and slot or slot .. ':' .. owner
+end
+
+-- Returns the sum of two whole numbers beyond the exact numbers of Lua, as a text.
+local function added(one, other)
+  local UNIT = 1000000000
+  local function halves(text)
+    local sign, digits = string.match(text, '^(-?)(%d+)$')
+    local factor = sign == '-' and -1 or 1
+    return factor * (tonumber(string.sub(digits, 1, -10)) or 0), factor * tonumber(string.sub(digits, -9))
+  end
+  local high, low = halves(one)
+  local more, rest = halves(other)
+  high, low = high + more, low + rest
+  local sign = (high < 0 or (high == 0 and low < 0)) and -1 or 1
+  high, low = sign * high, sign * low
+  high = high + math.floor(low / UNIT)
+  low = low % UNIT
+  return (sign < 0 and '-' or '') .. (high > 0 and whole(high) .. string.format('%09.0f', low) or whole(low))
+end
+
+-- The sums of an account: what is left, what is held, the number of holds, the last ordinal, and what was granted. If several
+-- keys spend from it, it has a part for each: a field with what the key was charged, what it holds, and the number of its
+-- holds. The field is named after the key; '' stands for the key with the name of the account. Only the part of one key is
+-- read. Nil if the account is not here. Every end of a hold changes the sums.
+local PART = field.part
+
+-- further: names of fields that are read with them. Their values follow.
+local function readSums(account, owner, further)
+  local found = redis.call('HMGET', account, field.balance, field.held, field.holds, field.ordinal, field.granted,
+    PART .. owner, unpack(further or {}))
+  if not found[1] then return nil end
+  local sums = { balance = tonumber(found[1]), held = tonumber(found[2]), holds = tonumber(found[3]),
+    ordinal = tonumber(found[4]), granted = found[5] }
+  if found[6] or owner ~= '' then
+    local charged, held, holds = string.match(found[6] or '0 0 0', '^(%S+) (%S+) (%S+)$')
+    sums.part = { charged = charged, held = tonumber(held), holds = tonumber(holds) }
+  end
+  return sums, unpack(found, 7)
+end
+
+-- Changes sums by a charge, by what is held more, and by a number of holds.
+local function book(sums, charge, held, holds)
+  sums.balance = sums.balance - charge - held
+  sums.held, sums.holds = sums.held + held, sums.holds + holds
+  local part = sums.part
+  if part then
+    part.charged, part.held, part.holds = added(part.charged, whole(charge)), part.held + held, part.holds + holds
+  end
+end
+
+local function writeSums(account, owner, sums)
+  local part = sums.part
+  redis.call('HSET', account, field.balance, whole(sums.balance), field.held, whole(sums.held), field.holds,
+    whole(sums.holds), field.ordinal, whole(sums.ordinal),
+    unpack(part and { PART .. owner, string.format('%s %.0f %.0f', part.charged, part.held, part.holds) } or {}))
+end
+
+-- Returns what a key may hold: the balance, or what is left below its cap for life. '' is none.
+local function roomOf(sums, cap)
+  if (cap or '') == '' then return sums.balance end
+  local part = sums.part
+  local used = part and added(part.charged, whole(part.held)) or added(sums.granted, whole(-sums.balance))
+  return math.min(sums.balance, tonumber(cap) - tonumber(used))
 end
 
 -- Whether an account is a quota (OF_QUOTAS in store-keys.ts). Its exchanges get no entries.
 local function isQuota(name)
   return string.sub(name, 1, 6) == 'quota:'
-end
-
--- Frees the slot that a hold was given for a reply whose client left.
-local function leaveSlot(account, slots, id)
-  if redis.call('ZREM', slots, id) == 1 then redis.call('HINCRBY', account, field.abandoned, -1) end
 end

@@ -9,53 +9,59 @@ local QUOTA_OUTCOMES = 7200
 
 -- Returns whether a request gets no slot: all are taken, or the last one is left to the request of the note.
 -- since, untilMs: since when that request waits, and how long the note is valid.
-local function crowded(account, taken, slots, waitedMs, since, untilMs)
+local function crowded(record, taken, slots, waitedMs, since, untilMs)
   local other = untilMs and tonumber(untilMs) > now() and tonumber(since)
   local began = now() - waitedMs
   local isLater = other and began > other + LONG_WAIT / 2
   if taken < (isLater and slots - 1 or slots) then
-    if other and not isLater then redis.call('HDEL', account, field.longestWaitSince, field.longestWaitUntil) end
+    if other and not isLater then redis.call('HDEL', record, field.longestWaitSince, field.longestWaitUntil) end
     return false
   end
   if waitedMs >= LONG_WAIT and not isLater then
-    redis.call('HSET', account, field.longestWaitSince, whole(began), field.longestWaitUntil, whole(now() + NOTED))
+    redis.call('HSET', record, field.longestWaitSince, whole(began), field.longestWaitUntil, whole(now() + NOTED))
   end
   return true
 end
 
--- hold: holds an amount if the key may be used and its balance covers at least the least amount. With half = '1', an amount
--- above half of the balance is reduced to that half, but not below the least amount. concurrency is the maximum of
--- running requests, or 0; replies whose clients left do not count. Repeating it changes nothing.
+-- The fields of a key's record that a hold needs.
+local RECORD = { field.status, field.expiresAt, field.version, field.cap, field.longestWaitSince, field.longestWaitUntil }
+
+-- Returns the sums of an account and the fields of a key's record, which is a part of its account if that has its name.
+local function readKey(account, record, owner)
+  if record == account then return readSums(account, owner, RECORD) end
+  return readSums(account, owner), unpack(redis.call('HMGET', record, unpack(RECORD)))
+end
+
+-- hold: holds an amount if the key may be used, and if its balance and its cap cover at least the least amount. owner is the
+-- key, or '' if it has the name of its account. With half = '1', an amount above half of what is left is reduced to that
+-- half, but not below the least amount. concurrency is the maximum of running requests of the key, or 0; replies whose
+-- clients left do not count. Repeating it changes nothing.
 operations.hold = function(key, arg)
   local wanted, least, concurrency = amount(arg.amount), amount(arg.least), tonumber(arg.concurrency)
-  local found = redis.call('HMGET', key.account, field.status, field.expiresAt, field.version, field.balance, field.held,
-    field.holds, field.abandoned, field.longestWaitSince, field.longestWaitUntil)
-  local status, expiresAt, version, since, untilMs = found[1], found[2], found[3], found[8], found[9]
-  if not status then return 'stale' end
+  local sums, status, expiresAt, version, cap, since, untilMs = readKey(key.account, key.record, arg.owner)
+  if not sums or not status then return 'stale' end
   local reason = barred(status, expiresAt)
   if reason then return reason end
   if version ~= arg.version then return 'stale' end
-  local balance, held, holds = tonumber(found[4]), tonumber(found[5]), tonumber(found[6])
-  local taken = holds - tonumber(found[7])
+  local holds = (sums.part or sums).holds
   -- While there are slots to spare, nobody waits.
-  if concurrency > 0 and taken >= concurrency - 1 and redis.call('EXISTS', key.hold) == 0 and
-    crowded(key.account, taken, concurrency, tonumber(arg.waitedMs), since, untilMs) then return 'busy' end
-  if arg.half == '1' and balance >= 0 then
-    wanted = math.min(wanted, math.max(math.floor(balance / 2), least))
+  if concurrency > 0 and holds >= concurrency - 1 and redis.call('EXISTS', key.hold) == 0 then
+    local taken = holds - redis.call('ZCARD', key.slots)
+    if taken >= concurrency - 1 and
+      crowded(key.record, taken, concurrency, tonumber(arg.waitedMs), since, untilMs) then return 'busy' end
   end
-  local given = affordable(balance, wanted, least)
-  if not given then
-    if redis.call('EXISTS', key.hold) == 1 then return 'held ' .. heldBy(key.hold) .. ' ' .. whole(balance) end
-    return 'insufficient ' .. whole(balance) .. ' 0'
+  local room = roomOf(sums, cap)
+  if arg.half == '1' and room >= 0 then wanted = math.min(wanted, math.max(math.floor(room / 2), least)) end
+  local given = affordable(room, wanted, least)
+  if not given or not writeHold(key.hold, given, 0, arg.bucket, '-', slotText('0', arg.owner), arg.notes, 'NX') then
+    local before = redis.call('GET', key.hold)
+    if before then return 'held ' .. string.match(before, '^%d+') .. ' ' .. whole(sums.balance) end
+    return (room < sums.balance and 'capped ' or 'insufficient ') .. whole(room) .. ' 0'
   end
-  if not writeHold(key.hold, given, 0, arg.bucket, '-', '0', arg.notes, 'NX') then
-    return 'held ' .. heldBy(key.hold) .. ' ' .. whole(balance)
-  end
-  balance = balance - given
-  redis.call('HSET', key.account, field.balance, whole(balance), field.held, whole(held + given), field.holds,
-    whole(holds + 1))
+  book(sums, 0, given, 1)
   redis.call('ZADD', key.leases, whole(now() + tonumber(arg.leaseMs)), arg.lease)
-  return 'held ' .. whole(given) .. ' ' .. whole(balance)
+  writeSums(key.account, arg.owner, sums)
+  return 'held ' .. whole(given) .. ' ' .. whole(sums.balance)
 end
 
 -- Returns whether this store may lack the outcome of an exchange that has none here: nobody has asked the records; or the
@@ -72,14 +78,15 @@ end
 -- store, is restored. A disabled key gets nothing more. The verdict is as for settle. Repeating it changes nothing.
 operations.extend = function(key, arg)
   local wanted, verdict = amount(arg.amount), arg.verdict
-  local reason = off(key.account, arg.rotation)
+  local reason, cap = off(key.record, arg.rotation)
   if reason then return 'off ' .. reason end
   local text = redis.call('GET', key.hold)
-  local balance, heldByAll, holds = sums(key.account)
-  if not balance then error('the account is missing') end
+  local sums = readSums(key.account, arg.owner)
+  if not sums then error('the account is missing') end
+  local room = roomOf(sums, cap)
   if text then
     local held, floor, bucket, before, slotOrSharer, notes = readHold(text)
-    local more = wanted > held and affordable(balance, wanted - held, 1) or 0
+    local more = wanted > held and affordable(room, wanted - held, 1) or 0
     local wasReaped = false
     if before == '-' and verdict ~= '' then
       -- A hold that a torn file has brought back does not know that it was reaped.
@@ -90,10 +97,11 @@ operations.extend = function(key, arg)
     end
     if more > 0 or wasReaped then
       writeHold(key.hold, held + more, floor, bucket, before, slotOrSharer, notes)
-      redis.call('HSET', key.account, field.balance, whole(balance - more), field.held, whole(heldByAll + more))
+      book(sums, 0, more, 0)
+      writeSums(key.account, arg.owner, sums)
       noteShare(key.account, key.slotsOrShares, slotOrSharer, 0, more)
     end
-    return 'held ' .. whole(held + more) .. ' ' .. whole(balance - more)
+    return 'held ' .. whole(held + more) .. ' ' .. whole(sums.balance)
   end
   local outcome = redis.call('HGET', key.outcomes, arg.id)
   if isForGood(outcome) then return 'gone' end
@@ -101,14 +109,14 @@ operations.extend = function(key, arg)
     if isUnknown(key.account, verdict, arg.lease) then return 'unknown' end
     if verdict ~= '' and verdict ~= 'N' then outcome = verdict end
   end
-  local held = wanted > 0 and affordable(balance, wanted, 1)
-  if not held then return 'held 0 ' .. whole(balance) end
+  local held = wanted > 0 and affordable(room, wanted, 1)
+  if not held then return 'held 0 ' .. whole(sums.balance) end
   local before = outcome and whole(chargeIn(outcome)) or '-'
-  writeHold(key.hold, held, amount(arg.floor), arg.bucket, before, '0', arg.notes)
-  redis.call('HSET', key.account, field.balance, whole(balance - held), field.held, whole(heldByAll + held), field.holds,
-    whole(holds + 1))
+  writeHold(key.hold, held, amount(arg.floor), arg.bucket, before, slotText('0', arg.owner), arg.notes)
+  book(sums, 0, held, 1)
+  writeSums(key.account, arg.owner, sums)
   redis.call('ZADD', key.leases, whole(now() + tonumber(arg.leaseMs)), arg.lease)
-  return 'held ' .. whole(held) .. ' ' .. whole(balance - held)
+  return 'held ' .. whole(held) .. ' ' .. whole(sums.balance)
 end
 
 -- renew: renews the lease of a live hold. What its customer has received so far becomes its floor, with the notes that
@@ -120,7 +128,7 @@ operations.renew = function(key, arg)
   local held, earlier, bucket, before, slotOrSharer = readHold(text)
   if floor > earlier then writeHold(key.hold, held, floor, bucket, before, slotOrSharer, arg.notes) end
   redis.call('ZADD', key.leases, whole(now() + tonumber(arg.leaseMs)), arg.lease)
-  local reason = off(key.account, arg.rotation)
+  local reason = off(key.record, arg.rotation)
   if reason then return 'off ' .. reason end
   if arg.abandoned == '1' and not redis.call('ZSCORE', key.slots, arg.id) then return 'crowded' end
   return 'ok'
@@ -166,10 +174,10 @@ end
 -- it was reaped. part is 'lost' or 'retry' among the resends of a request, or ''; it counts for partMs.
 operations.settle = function(key, arg)
   -- Everything is checked before anything is changed, since a script that stops half-way is not undone.
-  local account, id, verdict, charge = key.account, arg.id, arg.verdict, amount(arg.charge)
+  local account, id, verdict, charge, owner = key.account, arg.id, arg.verdict, amount(arg.charge), arg.owner
   local quota = isQuota(arg.name)
-  local balance, heldByAll, holds, ordinal = sums(account)
-  if not balance then
+  local sums = readSums(account, owner)
+  if not sums then
     -- A store that was filled from the records knows no quotas yet.
     if quota then return 'ok 0' end
     error('the account is missing')
@@ -183,11 +191,11 @@ operations.settle = function(key, arg)
     local _, earlier
     held, _, _, earlier, slotOrSharer = readHold(text)
     before = tonumber(earlier) or before
-    balance, heldByAll, holds = balance + held, heldByAll - held, holds - 1
+    book(sums, 0, -held, -1)
     redis.call('ZREM', key.leases, arg.lease)
-    if slotOrSharer == '1' then leaveSlot(account, key.slotsOrShares, id) end
+    if readSlot(slotOrSharer) == '1' then redis.call('ZREM', key.slotsOrShares, id) end
     if isOver then
-      redis.call('HSET', account, field.balance, whole(balance), field.held, whole(heldByAll), field.holds, whole(holds))
+      writeSums(account, owner, sums)
       if quota then noteUse(account, key.slotsOrShares, slotOrSharer, 0, held) end
     end
   elseif not outcome then
@@ -203,29 +211,28 @@ operations.settle = function(key, arg)
     waived = waive(account, key.resends, arg.part, charge, arg.resendsMs, arg.waiversMax)
     charge = charge - waived
   end
-  balance = balance + (before or 0) - charge
+  book(sums, charge - (before or 0), 0, 0)
   -- What was waived must be remembered: a repetition would find nothing to waive it for.
   local isSilent = charge == 0 and waived == 0 and not before and
     (not text or (arg.kind == 'void' and (quota or unlisted(account, arg.freeEntriesMax))))
   local isListed = not isSilent and not quota
-  if isListed then ordinal = ordinal + 1 end
-  writeSums(account, balance, heldByAll, holds, ordinal)
+  if isListed then sums.ordinal = sums.ordinal + 1 end
+  writeSums(account, owner, sums)
   if quota then noteUse(account, key.slotsOrShares, slotOrSharer, charge - (before or 0), held) end
-  if isSilent then return 'ok ' .. whole(balance) end
+  if isSilent then return 'ok ' .. whole(sums.balance) end
   -- Nothing that is not recorded yet may expire.
   if isForgotten then redis.call('PERSIST', key.outcomes) end
   redis.call('HSET', key.outcomes, id, 'F' .. whole(charge))
   if not isListed then
     redis.call('EXPIRE', key.outcomes, QUOTA_OUTCOMES)
-    return 'ok ' .. whole(balance)
+    return 'ok ' .. whole(sums.balance)
   end
-  record(key.stream, key.outcomes, {
+  record(key.stream, key.outcomes, sums, {
     -- Without a hold and without an earlier end, the hold was lost with a failed store.
     kind = before and 'late' or (text and arg.kind or 'orphan'),
-    name = arg.name, ordinal = ordinal, id = id, charge = charge, before = before or 0, left = balance + heldByAll,
-    waived = waived, notes = arg.notes,
+    name = arg.name, owner = owner, id = id, charge = charge, before = before or 0, waived = waived, notes = arg.notes,
   })
-  return 'ok ' .. whole(balance)
+  return 'ok ' .. whole(sums.balance)
 end
 
 -- reap: ends a hold whose lease is over and charges its floor: what the customer is known to have received.
@@ -235,28 +242,30 @@ operations.reap = function(key, arg)
   if not leaseEnd or tonumber(leaseEnd) > now() then return 'live' end
   redis.call('ZREM', key.leases, arg.lease)
   local text = redis.call('GETDEL', key.hold)
-  local balance, heldByAll, holds, ordinal = sums(account)
-  if not text or not balance then return 'gone' end
+  if not text then return 'gone' end
   local held, floor, _, earlier, slotOrSharer, notes = readHold(text)
+  local slot, owner = readSlot(slotOrSharer)
+  owner = owner or ''
+  local sums = readSums(account, owner)
+  if not sums then return 'gone' end
   local outcome = redis.call('HGET', key.outcomes, id)
   -- A hold that arrived after its exchange had ended is released.
   local isOver = isForGood(outcome)
   local before = isOver and floor or tonumber(earlier) or (outcome and chargeIn(outcome)) or 0
   -- A hold that a torn file has brought back knows less than the one that was reaped before.
   floor = math.max(floor, before)
-  balance, heldByAll = balance + held + before - floor, heldByAll - held
-  if slotOrSharer == '1' then leaveSlot(account, key.slotsOrShares, id) end
-  if not isOver and not quota then ordinal = ordinal + 1 end
-  writeSums(account, balance, heldByAll, holds - 1, ordinal)
+  if slot == '1' then redis.call('ZREM', slotsOf(key.slotsOrShares, owner), id) end
+  book(sums, floor - before, -held, -1)
+  if not isOver and not quota then sums.ordinal = sums.ordinal + 1 end
+  writeSums(account, owner, sums)
   if quota then noteUse(account, key.slotsOrShares, slotOrSharer, floor - before, held) end
   if isOver then return 'released' end
-  redis.call('HSET', key.outcomes, id, 'R' .. whole(floor) .. ':' .. whole(ordinal))
+  redis.call('HSET', key.outcomes, id, 'R' .. whole(floor) .. ':' .. whole(sums.ordinal))
   if quota then
     redis.call('EXPIRE', key.outcomes, QUOTA_OUTCOMES)
   else
-    record(key.stream, key.outcomes, {
-      kind = 'reaped', name = arg.name, ordinal = ordinal, id = id, charge = floor, before = before,
-      left = balance + heldByAll, waived = 0, notes = notes,
+    record(key.stream, key.outcomes, sums, {
+      kind = 'reaped', name = arg.name, owner = owner, id = id, charge = floor, before = before, waived = 0, notes = notes,
     })
   end
   return 'reaped'
@@ -269,22 +278,19 @@ operations.abandon = function(key, arg)
   local id = arg.id
   local text = redis.call('GET', key.hold)
   if not text then return 'gone' end
-  local held, floor, bucket, before, _, notes = readHold(text)
-  writeHold(key.hold, held, floor, bucket, before, '1', notes)
+  local held, floor, bucket, before, slotOrSharer, notes = readHold(text)
+  local _, owner = readSlot(slotOrSharer)
+  writeHold(key.hold, held, floor, bucket, before, slotText('1', owner), notes)
   redis.call('ZADD', key.slots, arg.readToEnd == '1' and '+inf' or whole(now()), id)
-  local answer = 'ok'
-  if redis.call('ZCARD', key.slots) > tonumber(arg.most) then
-    local first = redis.call('ZRANGE', key.slots, 0, 0, 'WITHSCORES')
-    local isFull = first[2] == 'inf'
-    answer = isFull and 'full' or ('ok ' .. first[1])
-    redis.call('ZREM', key.slots, isFull and id or first[1])
-  end
-  redis.call('HSET', key.account, field.abandoned, whole(redis.call('ZCARD', key.slots)))
-  return answer
+  if redis.call('ZCARD', key.slots) <= tonumber(arg.most) then return 'ok' end
+  local first = redis.call('ZRANGE', key.slots, 0, 0, 'WITHSCORES')
+  local isFull = first[2] == 'inf'
+  redis.call('ZREM', key.slots, isFull and id or first[1])
+  return isFull and 'full' or ('ok ' .. first[1])
 end
 
 -- rejoin: a client receives the reply again.
 operations.rejoin = function(key, arg)
-  leaveSlot(key.account, key.slots, arg.id)
+  redis.call('ZREM', key.slots, arg.id)
   return 'ok'
 end

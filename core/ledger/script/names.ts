@@ -5,7 +5,10 @@
  */
 import type { Redis } from 'ioredis'
 
-/** The fields of an account in the store, by their names. Fields of quotas stand at the end. */
+/**
+ * The fields of an account and of a key's record in the store, by their names. The record of a key with the name of its account is
+ * a part of the account. Fields of quotas stand at the end.
+ */
 export const FIELDS = {
   balance: 'bal',
   held: 'rsv',
@@ -21,7 +24,9 @@ export const FIELDS = {
   label: 'la',
   rotation: 'ro',
   createdAt: 'cr',
-  abandoned: 'ab',
+  part: 'u:',
+  cap: 'cap',
+  home: 'at',
   filledUpTo: 'fr',
   filledHour: 'fh',
   longestWaitSince: 'wf',
@@ -62,8 +67,20 @@ const HOLD_OF_QUOTA = ['lease', 'amount', 'least', 'leaseMs', 'quota'] as const
 /** The operations of the script. */
 export const OPERATIONS = {
   hold: {
-    keys: ['account', 'hold', 'leases'],
-    args: ['lease', 'amount', 'least', 'leaseMs', 'version', 'concurrency', 'half', 'bucket', 'notes', 'waitedMs'],
+    keys: ['account', 'record', 'hold', 'leases', 'slots'],
+    args: [
+      'lease',
+      'amount',
+      'least',
+      'leaseMs',
+      'version',
+      'concurrency',
+      'half',
+      'bucket',
+      'notes',
+      'waitedMs',
+      'owner',
+    ],
   },
   quota: {
     keys: ['account', 'hold', 'leases', 'shares'],
@@ -74,15 +91,15 @@ export const OPERATIONS = {
     args: [...HOLD_OF_QUOTA, 'partMs', 'parts', 'sharer', 'bucket', 'notes'],
   },
   extend: {
-    keys: ['account', 'hold', 'leases', 'outcomes', 'slotsOrShares'],
-    args: ['lease', 'id', 'amount', 'leaseMs', 'rotation', 'floor', 'bucket', 'notes', 'verdict'],
+    keys: ['account', 'record', 'hold', 'leases', 'outcomes', 'slotsOrShares'],
+    args: ['lease', 'id', 'amount', 'leaseMs', 'rotation', 'floor', 'bucket', 'notes', 'verdict', 'owner'],
   },
   renew: {
-    keys: ['account', 'hold', 'leases', 'slots'],
+    keys: ['record', 'hold', 'leases', 'slots'],
     args: ['lease', 'id', 'floor', 'leaseMs', 'rotation', 'abandoned', 'notes'],
   },
-  abandon: { keys: ['account', 'hold', 'slots'], args: ['id', 'most', 'readToEnd'] },
-  rejoin: { keys: ['account', 'slots'], args: ['id'] },
+  abandon: { keys: ['hold', 'slots'], args: ['id', 'most', 'readToEnd'] },
+  rejoin: { keys: ['slots'], args: ['id'] },
   settle: {
     keys: ['account', 'hold', 'leases', 'stream', 'outcomes', 'slotsOrShares', 'resends'],
     args: [
@@ -97,35 +114,24 @@ export const OPERATIONS = {
       'resendsMs',
       'waiversMax',
       'freeEntriesMax',
+      'owner',
     ],
   },
   reap: {
     keys: ['account', 'hold', 'leases', 'stream', 'outcomes', 'slotsOrShares'],
     args: ['lease', 'id', 'name'],
   },
+  open: { keys: ['account'], args: ['name', 'grants', 'granted', 'settled', 'ordinal', 'shared', 'parts'] },
   put: {
-    keys: ['account'],
-    args: [
-      'version',
-      'type',
-      'status',
-      'expiresAt',
-      'digest',
-      'label',
-      'rotation',
-      'createdAt',
-      'grants',
-      'granted',
-      'settled',
-      'ordinal',
-    ],
+    keys: ['record'],
+    args: ['version', 'type', 'status', 'expiresAt', 'digest', 'label', 'rotation', 'createdAt', 'cap', 'home'],
   },
-  disable: { keys: ['account'], args: [] },
+  disable: { keys: ['record'], args: [] },
   grant: { keys: ['account'], args: ['number', 'amount'] },
-  credit: { keys: ['account', 'stream', 'outcomes'], args: ['id', 'name', 'amount', 'notes'] },
+  credit: { keys: ['account', 'stream', 'outcomes'], args: ['id', 'name', 'amount', 'notes', 'owner'] },
   replay: {
     keys: ['account', 'hold', 'leases', 'outcomes', 'slots'],
-    args: ['lease', 'id', 'ordinal', 'charge', 'how', 'before', 'recent', 'reapedCharge'],
+    args: ['lease', 'id', 'ordinal', 'charge', 'how', 'before', 'recent', 'reapedCharge', 'owner'],
   },
   recount: { keys: ['account', 'leases', 'slotsOrShares'], args: ['name', 'holdPrefix', 'leaseMs', 'seen'] },
   claim: { keys: ['claim'], args: ['value', 'ms'] },

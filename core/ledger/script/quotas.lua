@@ -79,7 +79,7 @@ end
 -- Notes what was charged to a key's share, and what it holds more, in the window that the quota knows. A hold without a
 -- share has '0' or '1' in place of the sharer.
 local function noteShare(account, shares, slotOrSharer, charge, more)
-  if slotOrSharer == '0' or slotOrSharer == '1' then return end
+  if readSlot(slotOrSharer) then return end
   local found = redis.call('HMGET', account, field.windowFrom, field.windowMs, field.partMs)
   local length = tonumber(found[2] or '0')
   if length == 0 then return end
@@ -129,7 +129,8 @@ local function holdOfQuota(ask, balance, held, holds, fields, resets)
   end
   redis.call('HSET', ask.account, field.granted, whole(ask.quota), field.windowMs, whole(ask.window.length),
     unpack(fields))
-  writeSums(ask.account, balance - (given or 0), held + (given or 0), holds + (given and 1 or 0), 0)
+  writeSums(ask.account, '', { balance = balance - (given or 0), held = held + (given or 0),
+    holds = holds + (given and 1 or 0), ordinal = 0 })
   if given then return 'held ' .. whole(given) .. ' ' .. whole(balance - given) end
   local least = math.max(1, ask.least)
   if isOnlyHeld(ask, balance, held, least) then return 'busy' end

@@ -16,6 +16,24 @@ export function shardOf(account: string): number {
   return crc32(account) % SHARDS
 }
 
+/** An account, and the key that spends from it. */
+export interface Spender {
+  readonly account: string
+  /** Undefined for a key with the name of its account. */
+  readonly key?: string | undefined
+}
+
+/** Returns how the script names a key: '' if it has the name of its account. */
+export function ownerOf({ account, key }: Spender): string {
+  return key === undefined || key === account ? '' : key
+}
+
+/** Returns the name of what belongs to a key in its account: `ACCOUNT`, or `ACCOUNT/KEY` if the key has another name. */
+export function nameOf(spender: Spender): string {
+  const owner = ownerOf(spender)
+  return owner === '' ? spender.account : `${spender.account}/${owner}`
+}
+
 /** Returns the name of a hold in the set of leases, by which it is found when its lease ends. */
 export function leaseName({ account, id }: { readonly account: string; readonly id: string }, bucket: string): string {
   return `${account} ${id} ${bucket}`
@@ -84,6 +102,20 @@ export class StoreKeys {
     return keys
   }
 
+  /** Returns the key of the record of a customer's key. */
+  record(spender: Spender): string {
+    const own = this.of(spender.account)
+    const owner = ownerOf(spender)
+    return owner === '' ? own.account : this.inShard(own.shard, `k:${spender.account}:${owner}`)
+  }
+
+  /** Returns the key of the slots of replies whose clients left. */
+  slots(spender: Spender): string {
+    const own = this.of(spender.account)
+    const owner = ownerOf(spender)
+    return owner === '' ? own.slots : `${own.slots}:${owner}`
+  }
+
   /** Returns the key of a hold. */
   hold(account: string, id: string): string {
     return this.inShard(this.of(account).shard, `h:${account}:${id}`)
@@ -95,25 +127,29 @@ export class StoreKeys {
   }
 
   /** Returns the key of the resends of one request. */
-  resends(account: string, request: string): string {
-    return this.inShard(this.of(account).shard, `r:${account}:${request}`)
+  resends(spender: Spender, request: string): string {
+    return this.#ofSpender('r', spender, request)
   }
 
   /** Returns the key of a claimed name. */
-  claim(account: string, name: string): string {
-    return this.inShard(this.of(account).shard, `c:${account}:${name}`)
+  claim(spender: Spender, name: string): string {
+    return this.#ofSpender('c', spender, name)
   }
 
-  /** Returns the key of an object that an account stored at a provider. */
-  stored(account: string, id: string): string {
-    return this.inShard(this.of(account).shard, `s:${account}:${id}`)
+  /** Returns the key of an object that a key stored at a provider. */
+  stored(spender: Spender, id: string): string {
+    return this.#ofSpender('s', spender, id)
   }
 
-  /** Returns the keys of the items that are kept of an account's replies: the items, their ends, and the sizes in the shard. */
-  kept(account: string): { readonly items: string; readonly ends: string; readonly sizes: string } {
-    const { shard } = this.of(account)
-    const name = (letter: string): string => this.inShard(shard, `${letter}:${account}`)
+  /** Returns the keys of the items that are kept of a key's replies: the items, their ends, and the sizes in the shard. */
+  kept(spender: Spender): { readonly items: string; readonly ends: string; readonly sizes: string } {
+    const { shard } = this.of(spender.account)
+    const name = (letter: string): string => this.inShard(shard, `${letter}:${nameOf(spender)}`)
     return { items: name('i'), ends: name('j'), sizes: this.inShard(shard, 'n') }
+  }
+
+  #ofSpender(letter: string, spender: Spender, name: string): string {
+    return this.inShard(this.of(spender.account).shard, `${letter}:${nameOf(spender)}:${name}`)
   }
 
   /** Returns the key that leads from the hash of a secret to its account. */

@@ -103,8 +103,9 @@ const WORDS = 9
 
 function entryOf(streamId: string, [, text = '']: readonly string[]): StreamEntry {
   const words = text.split(' ', WORDS)
-  const [name, account = '', ordinal, id = '', charge = '', earlier = '', balance = '', waived = '', outcomes = ''] =
+  const [name, spender = '', ordinal, id = '', charge = '', earlier = '', balance = '', waived = '', outcomes = ''] =
     words
+  const [account = '', key] = spender.split('/')
   const position = positionOf(streamId)
   const kind = KINDS.find(each => each === name) ?? 'settle'
   const before = BigInt(earlier)
@@ -115,6 +116,7 @@ function entryOf(streamId: string, [, text = '']: readonly string[]): StreamEntr
   return {
     id,
     account,
+    ...(key !== undefined && { key }),
     ordinal: Number(ordinal),
     at: position.ms,
     kind,
