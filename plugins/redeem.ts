@@ -52,7 +52,7 @@ export default defineBuiltIn({
       const amount = formatCredits(redeemed.amount)
       if (!redeemed.repeated) log.info({ exchange: x.id, kind: redeemed.kind, credits: amount }, 'a code was redeemed')
       if (redeemed.kind === 'credits') {
-        const { balance } = await ledger.reads.balance(redeemed.key)
+        const { balance } = await ledger.reads.balance(redeemed.account)
         const told = { kind: 'credits', credits: amount, balance: formatCredits(balance) }
         return Reply.json({ object: 'redeemed', ...told, repeated: redeemed.repeated }, PRIVATE)
       }

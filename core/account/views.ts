@@ -3,8 +3,9 @@
  * beside them.
  */
 import type { Config, KeyType, ModelEntry } from '../config/config.ts'
+import { allowanceOf } from '../ledger/allowance.ts'
 import type { Ledger } from '../ledger/ledger.ts'
-import { type Count, DAY_MS, type HistoryEntry, type Summary, type ChargePart } from '../records/entry.ts'
+import { type Balance, type Count, DAY_MS, type HistoryEntry, type Summary, type ChargePart } from '../records/entry.ts'
 import type { Key } from '../keys/keys.ts'
 import { ERRORS } from '../errors.ts'
 import { chargeParts } from '../ledger/entries.ts'
@@ -40,9 +41,15 @@ export function standing(
   return { status: 'active' }
 }
 
+/** Returns what a key may use. All is zero if the store does not know its account. @throws GatewayError unavailable */
+export async function allowance(ledger: Ledger, key: Pick<Key, 'spender' | 'cap'>): Promise<Balance> {
+  const limits = await ledger.reads.limits(key)
+  return limits ? allowanceOf(limits) : { granted: 0n, balance: 0n, held: 0n, settled: 0n }
+}
+
 /** Returns what is left of a key's allocation: top-level members for balance widgets, `data` for key tools. */
 export async function balanceOf(ledger: Ledger, key: Key, now: number): Promise<Record<string, unknown>> {
-  const { granted, balance, held, settled } = await ledger.reads.balance(key.account)
+  const { granted, balance, held, settled } = await allowance(ledger, key)
   const { status, message } = standing(key, balance, now)
   // While the records are away, a balance is still exact.
   const summary = await ledger.reads.summary(key.whose, now).catch(() => undefined)

@@ -213,7 +213,9 @@ function addKeyCreation(keys: Command, { quiet, onConfig }: CommandLine): void {
     .command('create')
     .description('create keys and print them once')
     .option('--type <type>', 'key type from the configuration (required)')
-    .option('--credits <amount>', 'allocation, such as 25 or 0.5 (required)')
+    .option('--credits <amount>', 'credits of a balance of its own, such as 25 or 0.5')
+    .option('--balance <id>', 'balance that it spends from, with others: the id of a balance or of its first key')
+    .option('--cap <amount>', 'the most that it may use in its life')
     .option('--name <name>', 'name for your own use')
     .option('--expires <when>', 'expiry, such as 30d, 12h or 2030-01-31')
     .option('--count <number>', 'create so many keys at once: all or none')
@@ -221,7 +223,7 @@ function addKeyCreation(keys: Command, { quiet, onConfig }: CommandLine): void {
     .option('--csv', 'print comma-separated values')
     .option(...JSON_OPTION)
     .action((options: CreateOptions) => {
-      requireOptions(options, 'type', 'credits')
+      requireOptions(options, 'type')
       return onConfig(config => createKeys(quiet, config, options))
     })
 }

@@ -54,7 +54,9 @@ async function disableWithoutRecords(environment: Environment, config: Config, i
   await onStore(environment, config, async scripts => {
     const pointer = id.startsWith('sk-') ? scripts.keys.pointer(secretDigest(id)) : undefined
     const found = pointer === undefined ? id : await scripts.redis.get(pointer)
-    if (found === null || !(await disableInStore(scripts, found)))
+    // The account stands before a key with another name.
+    const key = found?.split(' ').at(-1)
+    if (key === undefined || !(await disableInStore(scripts, key)))
       throw new UsageError('the store has no such key, and the records do not answer')
   })
   environment.complain(NOT_RECORDED)

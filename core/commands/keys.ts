@@ -24,7 +24,9 @@ export interface Output {
 /** Options of `tollgate keys create`. */
 export interface CreateOptions extends Output {
   readonly type: string
-  readonly credits: string
+  readonly credits?: string
+  readonly balance?: string
+  readonly cap?: string
   readonly name?: string
   readonly expires?: string
   readonly count?: string
@@ -47,45 +49,53 @@ export async function createKeys(environment: Environment, config: Config, optio
     throw new UsageError(`there is no key type "${type}"${hint === undefined ? '' : `; ${hint}`}`)
   }
   const count = options.count === undefined ? 1 : wholeOption(options.count, '--count', CREATED_MAX)
-  const credits = amount(options.credits)
-  const wish = { type, name, batch, credits, expiresAt: expiry(options.expires, environment.now()) }
+  const { balance: account } = options
+  if ((account === undefined) === (options.credits === undefined))
+    throw new UsageError('give either --credits for a balance of its own, or --balance for one that exists')
+  const credits = options.credits === undefined ? 0n : amount(options.credits)
+  const cap = options.cap === undefined ? undefined : amount(options.cap)
+  const wish = { type, name, batch, credits, cap, account, expiresAt: expiry(options.expires, environment.now()) }
   const details = {
     count,
     type,
-    credits: formatCredits(credits),
+    ...(account === undefined ? { credits: formatCredits(credits) } : { balance_id: account }),
+    ...(cap !== undefined && { cap: formatCredits(cap) }),
     ...(batch !== '' && { batch }),
     ...(name && { name }),
   }
-  const created = await onLedger(environment, config, (_ledger, keys) =>
-    keys.changes.createMany(wish, count, {
-      also: (sql, [first]) =>
-        addAudit(sql, auditEntry(environment, 'key.create', count === 1 ? (first?.id ?? '') : '', details)),
-    }),
+  const created = await onLedger(environment, config, async (_ledger, keys) =>
+    keys.changes
+      .createMany(wish, count, {
+        also: (sql, [first]) =>
+          addAudit(sql, auditEntry(environment, 'key.create', count === 1 ? (first?.id ?? '') : '', details)),
+      })
+      .catch(asUsage),
   )
   report(environment, created[0]?.reached)
   const shown = created.map(({ key, secret }) => ({
     id: key.id,
     key: secret,
     type,
-    credits: Number(formatCredits(credits)),
+    ...(account === undefined && { credits: Number(formatCredits(credits)) }),
+    balance_id: key.account,
     name: key.name,
     ...(batch !== '' && { batch }),
     expires_at: isoTime(key.expiresAt),
   }))
+  const spends =
+    account === undefined ? `with ${formatCredits(credits)} credits` : `that spends from the balance ${account}`
   if (options.csv) {
     environment.print(csvLine(['id', 'key', 'type', 'credits', 'name', 'batch', 'expires_at']))
     for (const row of shown)
-      environment.print(csvLine([row.id, row.key, type, row.credits, name, batch, row.expires_at]))
+      environment.print(csvLine([row.id, row.key, type, row.credits ?? '', name, batch, row.expires_at]))
   } else if (options.json) for (const row of shown) environment.print(JSON.stringify(row))
   else if (count > 1) {
     for (const { id, key } of shown) environment.print(`${id}  ${key}`)
-    environment.print(
-      `\nThe keys are shown only this once. Each is a ${type} key with ${formatCredits(credits)} credits.`,
-    )
+    environment.print(`\nThe keys are shown only this once. Each is a ${type} key ${spends}.`)
   } else {
     const [only] = shown
     environment.print(
-      `${only?.key}\n\nThe key is shown only this once. Its id is ${only?.id}, its type is ${type}, and it has ${formatCredits(credits)} credits.`,
+      `${only?.key}\n\nThe key is shown only this once. Its id is ${only?.id}. It is a ${type} key ${spends}.`,
     )
   }
 }
@@ -283,6 +293,11 @@ export async function find(keys: Keys, id: string): Promise<RecordedKey> {
   throw new UsageError(
     `there is no key ${which}; find a key by its name or the end of its secret with npx tollgate keys list --search TEXT`,
   )
+}
+
+/** Throws what an operator asked for and cannot be done as an error of usage. */
+export function asUsage(thrown: unknown): never {
+  throw thrown instanceof RangeError ? new UsageError(thrown.message) : thrown
 }
 
 function amount(text: string): bigint {

@@ -40,6 +40,8 @@ export interface KeyEdit {
   readonly name?: string | undefined
   readonly label?: string | undefined
   readonly expiresAt?: number | null | undefined
+  /** In nano-credits; null for no cap. */
+  readonly cap?: bigint | null | undefined
 }
 
 /** What a caller adds to a change. */
@@ -90,7 +92,7 @@ export class KeyChanges {
 
   /**
    * Creates keys: all of them or, if the records fail, none.
-   * @throws GatewayError unavailable if none was created; what `also` throws
+   * @throws GatewayError unavailable if none was created; RangeError if there is no such balance; what `also` throws
    */
   async createMany(wish: NewKeys, count: number, extras: ChangeExtras = {}): Promise<CreatedKey[]> {
     const { type, name, batch = '', label = '', credits, expiresAt, cap, account } = wish
@@ -119,15 +121,15 @@ export class KeyChanges {
       async () => {
         const at = this.#ledger.continuity.now()
         const within = also && ((sql: Sql) => also(sql, keys))
-        const recorded = this.#ledger.records.keys
-        await (account === undefined
-          ? recorded.add(keys, credits, at, within)
-          : recorded.join(account, keys, at, within))
+        const { records } = this.#ledger
+        if (account !== undefined) return records.keys.join(account, keys, at, within)
+        await records.keys.add(keys, credits, at, within)
         return true
       },
       keys[0],
       true,
     )
+    if (!recorded) throw new RangeError(`there is no balance ${account}`)
     const reached = recorded === true ? await this.#write(await this.#recordedOf(keys, credits, account)) : 'unknown'
     for (const { digest } of keys) this.#observer.appeared(digest)
     return created.map(each => ({ ...each, reached }))
@@ -243,12 +245,13 @@ export class KeyChanges {
    * Changes what an operator may choose of a key.
    * @throws GatewayError unavailable if nothing was changed; RangeError if there is no such key, or it is deleted
    */
-  async edit(id: string, { name, label, expiresAt }: KeyEdit, { also }: ChangeExtras = {}): Promise<Reached> {
+  async edit(id: string, { name, label, expiresAt, cap }: KeyEdit, { also }: ChangeExtras = {}): Promise<Reached> {
     const edited = (key: RecordedKey): RecordedKey => ({
       ...key,
       ...(name !== undefined && { name }),
       ...(label !== undefined && { label: label || key.hint }),
       ...(expiresAt !== undefined && { expiresAt: expiresAt ?? undefined }),
+      ...(cap !== undefined && { cap: cap ?? undefined }),
     })
     return (await this.#change(id, edited, also)).reached
   }

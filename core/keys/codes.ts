@@ -21,7 +21,7 @@ export interface CreatedCode {
 
 /** What a code gave. `repeated`: an earlier request with the same idempotency key has redeemed it. */
 export type Redeemed = { readonly amount: bigint; readonly repeated: boolean } & (
-  | { readonly kind: 'credits'; readonly key: string }
+  | { readonly kind: 'credits'; readonly key: string; readonly account: string }
   | { readonly kind: 'key'; readonly key: KeyRecord; readonly secret: string }
 )
 
@@ -95,16 +95,16 @@ export class CodeBook {
     if (!key) throw new CodeRefused('other type', code)
     const use = { key: key.id, type: key.type, request: asked, now: this.#now() }
     if (code.usedAt !== undefined && code.key === key.id && asked !== '' && code.request === asked)
-      return { kind: 'credits', key: key.id, amount: code.amount, repeated: true }
+      return { kind: 'credits', key: key.id, account: key.account, amount: code.amount, repeated: true }
     const grant = { id: `code:${code.id}`, amount: code.amount, notes: { reason: 'code', code: code.id } }
     const added = await this.#ledger.accounts.grant(key.account, grant, async sql => {
       await useCode(sql, digest, use)
     })
-    if (added) return { kind: 'credits', key: key.id, amount: code.amount, repeated: false }
+    if (added) return { kind: 'credits', key: key.id, account: key.account, amount: code.amount, repeated: false }
     // The same request, or another one for the same key, came at the same time.
     const used = (await orUnavailable(this.#ledger.records.codes.find(digest))) ?? code
     if (asked === '' || used.request !== asked) throw new CodeRefused('used', used)
-    return { kind: 'credits', key: key.id, amount: code.amount, repeated: true }
+    return { kind: 'credits', key: key.id, account: key.account, amount: code.amount, repeated: true }
   }
 
   async #redeemForKey(

@@ -9,7 +9,8 @@ import { secretDigest } from './secrets.ts'
 import type { Ledger } from '../ledger/ledger.ts'
 import { balanceFrom } from '../ledger/reads.ts'
 import { readFields } from '../ledger/script/names.ts'
-import { type Part, partField, partOf } from '../ledger/script/parts.ts'
+import { allowanceOf } from '../ledger/allowance.ts'
+import { partField, partOf } from '../ledger/script/parts.ts'
 import type { Spender } from '../ledger/script/store-keys.ts'
 import { CLOSED_STORE } from '../ledger/recovery/refusals.ts'
 import { orUnavailable, unavailable } from '../records/unavailable.ts'
@@ -23,15 +24,13 @@ export interface Key extends Pick<
   readonly spender: Spender
   /** Whose history and usage its customer sees: its own. */
   readonly whose: Whose
-  /** What it has of its account, if several keys share that. */
-  readonly part: Part | undefined
   /** Changes whenever the record changes. */
   readonly version: string
   /** Changes whenever the secret is rotated. `0` before the first rotation. */
   readonly rotation: string
-  /** The balance, the sum of its grants and what it has been charged, in nano-credits, when the record was read. */
-  readonly balance: bigint
+  /** What it may use, what is left of that, and what it has been charged itself, in nano-credits, when the record was read. */
   readonly granted: bigint
+  readonly balance: bigint
   readonly settled: bigint
 }
 
@@ -219,7 +218,12 @@ function keyFrom(
 ): Key | undefined {
   const { type, status, expiresAt, version, label, rotation, createdAt, cap, part } = fields
   if (!type) return undefined
-  const { balance, granted, settled } = balanceFrom(fields)
+  const limits = {
+    account: balanceFrom(fields),
+    cap: cap ? BigInt(cap) : undefined,
+    part: part === null ? undefined : partOf(part),
+  }
+  const { balance, granted } = allowanceOf(limits)
   return {
     id,
     account,
@@ -233,10 +237,9 @@ function keyFrom(
     label: label ?? '',
     // A key without it is older than the field.
     createdAt: Number(createdAt ?? 0),
-    cap: cap ? BigInt(cap) : undefined,
-    part: part === null ? undefined : partOf(part),
+    cap: limits.cap,
     balance,
     granted,
-    settled,
+    settled: limits.part?.charged ?? limits.account.settled,
   }
 }

@@ -66,7 +66,7 @@ export class Hold implements HoldName, Indexed {
   readonly bucket: string
   /** Held amount in nano-credits. It is less than requested if the balance was insufficient. */
   amount: bigint
-  /** The balance that remained after the hold. */
+  /** What the key may still hold. */
   balance: bigint
   /** Whether this process has settled the hold. */
   over = false

@@ -15,7 +15,10 @@ import {
 import type { HistoryRange } from '../records/history.ts'
 import type { Records } from '../records/records.ts'
 import type { RequestSum } from '../records/request-sums.ts'
+import type { Limits } from './allowance.ts'
 import { type FieldName, FIELDS, readFields } from './script/names.ts'
+import { partField, partOf } from './script/parts.ts'
+import type { Spender } from './script/store-keys.ts'
 import type { Scripts } from './script/scripts.ts'
 import { orUnavailable } from '../records/unavailable.ts'
 import { type StreamEntry, unrecorded } from './script/stream.ts'
@@ -60,6 +63,26 @@ export class Reads {
       readFields(redis, this.#scripts.keys.of(account).account, ['granted', 'balance', 'held']),
     )
     return found.balance === null ? undefined : balanceFrom(found)
+  }
+
+  /**
+   * Returns an account's sums, and what one of its keys has of them. Undefined if the store does not know the account.
+   * @throws GatewayError unavailable
+   */
+  async limits({
+    spender,
+    cap,
+  }: {
+    readonly spender: Spender
+    readonly cap: bigint | undefined
+  }): Promise<Limits | undefined> {
+    const { keys } = this.#scripts
+    const own = keys.of(spender.account).account
+    const [granted, balance, held, part] = await this.lookUp(redis =>
+      redis.hmget(own, FIELDS.granted, FIELDS.balance, FIELDS.held, partField(spender)),
+    )
+    if (balance === null) return undefined
+    return { account: balanceFrom({ granted, balance, held }), cap, part: part ? partOf(part) : undefined }
   }
 
   /** Returns how much of a quota an upstream account has used, and when that begins to change. */

@@ -1,5 +1,6 @@
 /** A key as operators see it. */
 import type { Config } from '../config/config.ts'
+import { allowanceOf } from '../ledger/allowance.ts'
 import type { Ledger } from '../ledger/ledger.ts'
 import { isoTime, standing } from '../account/views.ts'
 import { formatCredits } from '../money/credits.ts'
@@ -13,10 +14,17 @@ export interface KeyView {
   readonly name: string
   readonly batch: string
   readonly type: string
+  /** The id of the balance that it spends from. */
+  readonly balance_id: string
+  /** The most that it may use in its life; null for no limit. */
+  readonly cap: string | null
   /** `active`, `disabled`, `deleted`, `expired`, `exhausted`, or `no_type` if the type is not in the file any more. */
   readonly status: string
+  /** What its balance was granted. */
   readonly granted: string
+  /** What it may still use. */
   readonly balance: string
+  /** What it holds and has used itself. */
   readonly held: string
   readonly used: string
   readonly created_at: string | null
@@ -36,23 +44,28 @@ export async function keyView(
   { keyTypes }: Pick<Config, 'keyTypes'>,
   now: number,
 ): Promise<KeyView> {
-  const inStore = ledger.continuity.open ? await ledger.reads.knownBalance(key.account) : undefined
+  const { id, account, cap } = key
+  const inStore = ledger.continuity.open ? await ledger.reads.limits({ spender: { account, key: id }, cap }) : undefined
   const recorded = { granted: key.granted, balance: key.granted - key.settled, held: 0n, settled: key.settled }
-  const { granted, balance, held, settled } = inStore ?? recorded
+  const limits = inStore ?? { account: recorded, cap, part: undefined }
+  const { balance } = allowanceOf(limits)
+  const { charged: used, held } = limits.part ?? { charged: limits.account.settled, held: limits.account.held }
   // A key whose type is no longer in the file is refused.
   const active = keyTypes.has(key.type) ? standing(key, balance, now).status : 'no_type'
   return {
-    id: key.id,
+    id,
     label: key.label,
     hint: key.hint,
     name: key.name,
     batch: key.batch,
     type: key.type,
+    balance_id: account,
+    cap: cap === undefined ? null : formatCredits(cap),
     status: key.status === 'active' ? active : key.status,
-    granted: formatCredits(granted),
+    granted: formatCredits(limits.account.granted),
     balance: formatCredits(balance),
     held: formatCredits(held),
-    used: formatCredits(settled),
+    used: formatCredits(used),
     created_at: isoTime(key.createdAt),
     expires_at: isoTime(key.expiresAt),
     last_used_at: isoTime(key.endedAt || undefined),

@@ -9,17 +9,7 @@ import {
   share,
   SUMS,
 } from './account-records.ts'
-import {
-  type Also,
-  type Database,
-  insertAll,
-  nextNo,
-  type Row,
-  selectIn,
-  type Sql,
-  type SqlValue,
-  Undone,
-} from './database.ts'
+import { type Also, type Database, insertAll, nextNo, type Row, selectIn, type Sql, type SqlValue } from './database.ts'
 import type { Whose } from './entry.ts'
 import { KEYS, type KeySearch, searchOf } from './key-search.ts'
 
@@ -107,9 +97,6 @@ export async function insertKeys(sql: Sql, keys: readonly NewKey[], accounts: re
   return first
 }
 
-/** There is no account of this id for new keys. */
-export class NoAccount extends Undone {}
-
 /** Reads and writes keys. */
 export class KeyRecords {
   readonly #database: Database
@@ -154,18 +141,19 @@ export class KeyRecords {
 
   /**
    * Adds keys to an account. It is shared from now on.
-   * @throws NoAccount
+   * @returns whether there is such an account
    */
-  async join(account: string, keys: readonly KeyRecord[], at: number, also?: Also): Promise<void> {
-    await this.#database.transaction(async sql => {
+  join(account: string, keys: readonly KeyRecord[], at: number, also?: Also): Promise<boolean> {
+    return this.#database.transaction(async sql => {
       const no = await share(sql, account, at)
-      if (no === undefined) throw new NoAccount(`there is no balance ${account}`)
+      if (no === undefined) return false
       await insertKeys(
         sql,
         keys.map(key => ({ ...key, account: no, pending: true, changed: at })),
         [],
       )
       await also?.(sql)
+      return true
     })
   }
 

@@ -135,10 +135,11 @@ export async function keyTotals(
   search: Omit<KeySearch, 'count' | 'after' | 'sort'>,
 ): Promise<KeyTotals> {
   const { where, values } = searchOf(database.dialect, search)
+  // What several keys share counts once.
   const [row] = await database.all(
-    `SELECT COUNT(*) AS keys, ${sumOf('a.granted', 'granted')}, ${sumOf('t.settled', 'settled')}
-     FROM accounts a LEFT JOIN totals t ON t.account = k.no ${where}`,
-    values,
+    `SELECT (SELECT COUNT(*) FROM ${KEYS} ${where}) AS keys, ${sumOf('a.granted', 'granted')}, ${sumOf('t.settled', 'settled')}
+     FROM accounts a LEFT JOIN totals t ON t.account = a.no WHERE a.no IN (SELECT k.account FROM ${KEYS} ${where})`,
+    [...values, ...values],
   )
   const sum = (name: string): bigint => bigintOf(row, `${name}_high`) * 1_000_000_000n + bigintOf(row, `${name}_low`)
   return { keys: Number(row?.['keys']), granted: sum('granted'), settled: sum('settled') }

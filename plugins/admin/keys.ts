@@ -40,6 +40,7 @@ interface CreatedKeys {
   readonly label: string
   readonly batch: string
   readonly credits: string
+  readonly account: string | undefined
   readonly expiresAt: number | undefined
 }
 
@@ -53,10 +54,17 @@ const create = operation({
   body: {
     type: 'object',
     additionalProperties: false,
-    required: ['type', 'credits'],
+    required: ['type'],
     properties: {
       type: { type: 'string', maxLength: 64, expected: 'the name of a key type' },
-      credits: GIVEN_AMOUNT,
+      credits: { ...GIVEN_AMOUNT, description: 'Credits of a balance of its own.' },
+      balance_id: {
+        type: 'string',
+        maxLength: 64,
+        expected: 'the id of a balance',
+        description: 'The balance that the keys spend from, instead of `credits`.',
+      },
+      cap: { ...GIVEN_AMOUNT, description: 'The most that each key may use in its life, in credits.' },
       name: { ...GIVEN_NAME, default: '' },
       label: { ...GIVEN_NAME, default: '' },
       batch: { ...GIVEN_NAME, default: '' },
@@ -66,18 +74,30 @@ const create = operation({
   },
   reply: shape('NewKeys', { keys: { type: 'array', items: NEW_KEY } }),
   async run(call): Promise<CreatedKeys> {
-    const { type, name, label, batch, expires_at: expires, count } = call.body
+    const { type, name, label, batch, expires_at: expires, count, credits, balance_id: account } = call.body
     const { config, keys, now } = call.office
     if (!config.keyTypes.has(type)) throw invalidBody(`There is no key type "${type}".`, 'type')
-    const amount = amountOf(call.body.credits)
+    if ((credits === undefined) === (account === undefined))
+      throw invalidBody('Send either "credits" or "balance_id".', 'credits')
+    const amount = credits === undefined ? 0n : amountOf(credits)
+    const cap = call.body.cap === undefined ? undefined : amountOf(call.body.cap)
     const expiresAt = expires === null ? undefined : futureOf(expires, now())
     let done: CreatedKeys | undefined
-    const [first] = await keys.changes.createMany({ type, name, label, batch, credits: amount, expiresAt }, count, {
+    const wish = { type, name, label, batch, credits: amount, cap, account, expiresAt }
+    const [first] = await keys.changes.createMany(wish, count, {
       secrets: call.once.secrets('sk-'),
       also: async (sql, created) => {
         const ids = created.map(({ id }) => id)
-        done = { ids, type, name, label, batch, credits: formatCredits(amount), expiresAt }
-        const details = { count, type, credits: done.credits, ...(batch !== '' && { batch }), ...(name && { name }) }
+        done = { ids, type, name, label, batch, credits: formatCredits(amount), account, expiresAt }
+        const from = account === undefined ? { credits: done.credits } : { balance_id: account }
+        const details = {
+          count,
+          type,
+          ...from,
+          ...(cap !== undefined && { cap: formatCredits(cap) }),
+          ...(batch !== '' && { batch }),
+          ...(name && { name }),
+        }
         const target = count === 1 ? (ids[0] ?? '') : ''
         await noting(call, done, { action: 'key.create', target, details })(sql)
       },
@@ -88,13 +108,13 @@ const create = operation({
       })
     return done
   },
-  async show({ ids, type, name, label, batch, credits: amount, expiresAt }: CreatedKeys, { office, once }) {
+  async show({ ids, type, name, label, batch, credits: amount, account, expiresAt }: CreatedKeys, { office, once }) {
     await office.keys.changes.bringUp(ids)
     const secrets = once.secrets('sk-')
     const rows = await mapInTurns(ids, id => {
       const { secret, hint } = secrets()
       const own = { id, key: secret, type, name, label: label || hint, hint, batch }
-      return { ...own, credits: amount, expires_at: isoTime(expiresAt) }
+      return { ...own, balance_id: account ?? id, credits: amount, expires_at: isoTime(expiresAt) }
     })
     return { keys: rows }
   },
@@ -112,14 +132,23 @@ const show = operation({
 const edit = operation({
   method: 'PATCH',
   path: '/keys/{id}',
-  summary: 'Change the name, the label or the expiry of a key. Members that are absent stay as they are.',
+  summary: 'Change the name, the label, the expiry or the cap of a key. Members that are absent stay as they are.',
   scope: 'keys',
   body: {
     type: 'object',
     additionalProperties: false,
     minProperties: 1,
-    expected: 'an object with name, label or expires_at',
-    properties: { name: GIVEN_NAME, label: GIVEN_NAME, expires_at: GIVEN_TIME },
+    expected: 'an object with name, label, expires_at or cap',
+    properties: {
+      name: GIVEN_NAME,
+      label: GIVEN_NAME,
+      expires_at: GIVEN_TIME,
+      cap: {
+        ...GIVEN_AMOUNT,
+        type: ['string', 'number', 'null'],
+        description: 'The most that it may use in its life; null for no limit.',
+      },
+    },
   } as const,
   reply: CHANGED_KEY,
   async run(call) {
@@ -128,13 +157,20 @@ const edit = operation({
       label,
       expires_at: expires,
     } = call.body as Record<'name' | 'label' | 'expires_at', string | undefined>
+    const { cap: given } = call.body as { readonly cap?: string | number | null }
+    const cap = given === undefined || given === null ? given : amountOf(given)
     const { keys, now } = call.office
     const before = await keyOf(call)
     const expiresAt = typeof expires === 'string' ? futureOf(expires, now()) : expires
-    const was = { name: before.name, label: before.label, expires_at: isoTime(before.expiresAt) }
+    const was = {
+      name: before.name,
+      label: before.label,
+      expires_at: isoTime(before.expiresAt),
+      cap: before.cap === undefined ? null : formatCredits(before.cap),
+    }
     const details = { before: was, after: call.body }
     const also = noting(call, {}, { action: 'key.edit', target: before.id, details })
-    return changed(call, await keys.changes.edit(before.id, { name, label, expiresAt }, { also }))
+    return changed(call, await keys.changes.edit(before.id, { name, label, expiresAt, cap }, { also }))
   },
 })
 
@@ -200,9 +236,10 @@ const rotate = operation({
     await call.office.keys.changes.bringUp([id])
     const key = await keyOf(call, id)
     const { secret, hint } = call.once.secrets('sk-')()
-    const { type, name, label, batch, granted, expiresAt } = key
+    const { type, account, name, label, batch, granted, expiresAt } = key
     return {
       id,
+      balance_id: account,
       key: secret,
       type,
       name,

@@ -68,13 +68,15 @@ const KEY_MEMBERS = {
   hint: { type: 'string', description: 'The beginning and the end of the secret.' },
   batch: TEXT,
   status: { enum: [...operator.KEY_STATES, 'no_type'] },
-  granted: AMOUNT,
-  balance: AMOUNT,
+  granted: { ...AMOUNT, description: 'What its balance was granted, in credits.' },
+  balance: { ...AMOUNT, description: 'What it may still use, in credits.' },
   held: AMOUNT,
   used: AMOUNT,
   created_at: TIME,
   expires_at: TIME,
   last_used_at: TIME,
+  balance_id: { type: 'string', description: 'The balance that it spends from.' },
+  cap: { type: ['string', 'null'], description: 'The most that it may use in its life, in credits.' },
 } as const
 
 /** A key. */
@@ -98,6 +100,7 @@ export const NEW_KEY = shape('NewKey', {
   label: TEXT,
   hint: TEXT,
   batch: TEXT,
+  balance_id: { type: 'string', description: 'The balance that it spends from.' },
   credits: AMOUNT,
   expires_at: TIME,
 })

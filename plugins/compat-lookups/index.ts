@@ -1,5 +1,13 @@
 import { type Awaitable, GatewayError, type Key, PerMinute, Reply } from 'tollgate/plugin'
-import { credits, dayUsage, defineBuiltIn, type BuiltInExchange, PRIVATE, usageOf } from 'tollgate/plugin/operator'
+import {
+  allowance,
+  credits,
+  dayUsage,
+  defineBuiltIn,
+  type BuiltInExchange,
+  PRIVATE,
+  usageOf,
+} from 'tollgate/plugin/operator'
 import { type Account, type Answer, PATHS, plain, rounded } from './answers.ts'
 
 /** Answers what customers' tools ask other gateways and providers about a key, in their shapes. */
@@ -48,7 +56,7 @@ export default defineBuiltIn({
     async function accountOf(key: Key): Promise<Account> {
       const at = now()
       const [sums, summary] = await Promise.all([
-        ledger.reads.balance(key.account),
+        allowance(ledger, key),
         // While the records are away, a balance is still exact.
         ledger.reads.summary(key.whose, at).catch(() => undefined),
       ])

@@ -54,7 +54,6 @@ export function keyOf(type: string, more: Partial<BuiltInFacts['key']> = {}): Bu
     account: 'key_1',
     spender: { account: 'key_1' },
     whose: { account: 'key_1' },
-    part: undefined,
     cap: undefined,
     type,
     status: 'active',

@@ -189,7 +189,7 @@ t.test('what is wrong is refused by name, and nothing is changed', async t => {
   const [{ id, key }] = json.keys
   const wrong: [string, string, unknown, number, RegExp][] = [
     ['POST', '/keys', { type: 'famX', credits: 1 }, 400, /no key type "famX"/],
-    ['POST', '/keys', { type: 'famC' }, 400, /"credits" is missing/],
+    ['POST', '/keys', { type: 'famC' }, 400, /Send either "credits" or "balance_id"/],
     ['POST', '/keys', { type: 'famC', credits: -1 }, 400, /"credits" must be an amount of credits above zero/],
     ['POST', '/keys', { type: 'famC', credits: '1e3' }, 400, /"credits" must be an amount/],
     ['POST', '/keys', { type: 'famC', credits: '0' }, 400, /"credits" must be an amount/],
@@ -206,7 +206,7 @@ t.test('what is wrong is refused by name, and nothing is changed', async t => {
     ['POST', '/keys', { type: 'famC', credits: 1, name: 'n'.repeat(201) }, 400, /"name" must be a text/],
     ['POST', '/keys', '{', 400, /not valid JSON/],
     ['POST', '/keys', [], 400, /The body must be a mapping/],
-    ['PATCH', `/keys/${id}`, {}, 400, /must be an object with name, label or expires_at/],
+    ['PATCH', `/keys/${id}`, {}, 400, /must be an object with name, label, expires_at or cap/],
     ['GET', '/keys/key_000000000000000000', undefined, 404, /no key key_0/],
     ['GET', `/keys/${key}`, undefined, 404, /There is no key with this id/],
     ['GET', `/keys?search=${key}`, undefined, 400, /must not stand in a URL/],

@@ -16,7 +16,7 @@ t.test('line breaks and control characters in names are printed as escapes', { s
   // New names are refused. An older version has taken this one.
   const records = new DatabaseSync(join(place.folder, 'data', 'records.sqlite'))
   records.exec('PRAGMA busy_timeout = 10000')
-  records.prepare('UPDATE accounts SET name = ? WHERE id = ?').run(name, id)
+  records.prepare('UPDATE keys SET name = ? WHERE id = ?').run(name, id)
   records.close()
   const list = await place.run('keys', 'list')
   t.equal(list.out.split('\n').filter(line => line.includes('key_forged')).length, 1)

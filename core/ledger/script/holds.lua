@@ -55,13 +55,13 @@ operations.hold = function(key, arg)
   local given = affordable(room, wanted, least)
   if not given or not writeHold(key.hold, given, 0, arg.bucket, '-', slotText('0', arg.owner), arg.notes, 'NX') then
     local before = redis.call('GET', key.hold)
-    if before then return 'held ' .. string.match(before, '^%d+') .. ' ' .. whole(sums.balance) end
+    if before then return 'held ' .. string.match(before, '^%d+') .. ' ' .. whole(room) end
     return (room < sums.balance and 'capped ' or 'insufficient ') .. whole(room) .. ' 0'
   end
   book(sums, 0, given, 1)
   redis.call('ZADD', key.leases, whole(now() + tonumber(arg.leaseMs)), arg.lease)
   writeSums(key.account, arg.owner, sums)
-  return 'held ' .. whole(given) .. ' ' .. whole(sums.balance)
+  return 'held ' .. whole(given) .. ' ' .. whole(room - given)
 end
 
 -- Returns whether this store may lack the outcome of an exchange that has none here: nobody has asked the records; or the
@@ -101,7 +101,7 @@ operations.extend = function(key, arg)
       writeSums(key.account, arg.owner, sums)
       noteShare(key.account, key.slotsOrShares, slotOrSharer, 0, more)
     end
-    return 'held ' .. whole(held + more) .. ' ' .. whole(sums.balance)
+    return 'held ' .. whole(held + more) .. ' ' .. whole(room - more)
   end
   local outcome = redis.call('HGET', key.outcomes, arg.id)
   if isForGood(outcome) then return 'gone' end
@@ -110,13 +110,13 @@ operations.extend = function(key, arg)
     if verdict ~= '' and verdict ~= 'N' then outcome = verdict end
   end
   local held = wanted > 0 and affordable(room, wanted, 1)
-  if not held then return 'held 0 ' .. whole(sums.balance) end
+  if not held then return 'held 0 ' .. whole(room) end
   local before = outcome and whole(chargeIn(outcome)) or '-'
   writeHold(key.hold, held, amount(arg.floor), arg.bucket, before, slotText('0', arg.owner), arg.notes)
   book(sums, 0, held, 1)
   writeSums(key.account, arg.owner, sums)
   redis.call('ZADD', key.leases, whole(now() + tonumber(arg.leaseMs)), arg.lease)
-  return 'held ' .. whole(held) .. ' ' .. whole(sums.balance)
+  return 'held ' .. whole(held) .. ' ' .. whole(room - held)
 end
 
 -- renew: renews the lease of a live hold. What its customer has received so far becomes its floor, with the notes that

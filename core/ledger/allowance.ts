@@ -1,0 +1,23 @@
+/** What a key may use. */
+import type { Balance } from '../records/entry.ts'
+import type { Part } from './script/parts.ts'
+
+/** What limits a key: the balance that it spends from, and its cap. */
+export interface Limits {
+  readonly account: Balance
+  /** In nano-credits. Undefined for none. */
+  readonly cap: bigint | undefined
+  /** What the key has of the account, if several keys share that. */
+  readonly part: Part | undefined
+}
+
+/**
+ * Returns what a key may use, what is left of it, and what it has used and holds: of its balance, or of its cap if it has one.
+ * Less is left of a cap than its difference to what was used if the balance has less.
+ */
+export function allowanceOf({ account, cap, part }: Limits): Balance {
+  if (cap === undefined) return account
+  const { charged: settled, held } = part ?? { charged: account.settled, held: account.held }
+  const left = cap - settled - held
+  return { granted: cap, balance: left < account.balance ? left : account.balance, held, settled }
+}

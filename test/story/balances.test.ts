@@ -1,0 +1,201 @@
+/** Several keys that spend from one balance. */
+import { join } from 'node:path'
+import t, { type Test } from 'tap'
+import { audit } from '../../core/ledger/audit.ts'
+import { NANO } from '../../core/money/credits.ts'
+import { findServer } from '../../core/store/managed.ts'
+import { recordsEnv, startGateway, type TestGateway, until, upstreamEnv } from '../gateway.ts'
+import type { Edit } from '../gateway-file.ts'
+import { Place, type Running } from '../process.ts'
+import { ownPrefix, RealRedis } from '../redis.ts'
+import { json, ScriptedUpstream } from '../upstream.ts'
+
+/** Without a redis-server of its own a test has none to share. */
+const skip = findServer(process.env) === undefined && 'no redis-server on PATH'
+
+const MODEL = 'acme/famC-5.5'
+const BODY = { model: MODEL, max_tokens: 100, messages: [{ role: 'user', content: 'hi' }] }
+const CHAT = '/v1/chat/completions'
+
+/** An upstream whose replies have 10 tokens of input and 60 of output. */
+async function provider(t: Test): Promise<ScriptedUpstream> {
+  const upstream = await ScriptedUpstream.start(t)
+  upstream.script = (_received, res) =>
+    json(res, {
+      choices: [{ message: { content: 'x' }, finish_reason: 'stop' }],
+      usage: { prompt_tokens: 10, completion_tokens: 60 },
+    })
+  return upstream
+}
+
+/** Creates a key with a balance of its own, and others that spend from it. Returns their secrets. */
+async function keysOfOne(g: TestGateway, count: number, credits = 10n, cap?: bigint): Promise<[string, ...string[]]> {
+  const first = await g.key('famC', credits)
+  const wish = { type: 'famC', name: '', credits: 0n, expiresAt: undefined, account: await g.id(first), cap }
+  const created = await g.gateway.keys.changes.createMany(wish, count - 1)
+  return [first, ...created.map(({ secret }) => secret)]
+}
+
+t.test(
+  'three keys on two gateways never spend more than their balance has, also if one gateway is killed',
+  { skip },
+  async t => {
+    const redis = await RealRedis.start(t)
+    const upstream = await provider(t)
+    const env = { ...upstreamEnv(upstream.url), REDIS_URL: redis.url, ...recordsEnv() }
+    const file: Edit = each => ownPrefix(each).set('ledger.lease', '3s').set('ledger.reapEvery', '1s')
+    const one = new Place(t, file, env)
+    const other = new Place(t, each => file(each).set('store.data', join(one.folder, 'data')), env)
+    const gateways = await Promise.all([one.startProcess(t), other.startProcess(t)])
+    const first = await one.key('famC', '0.05')
+    const made = await one.run('keys', 'create', '--type', 'famC', '--balance', first.id, '--count', '2', '--json')
+    const others = made.out.trim().split('\n').map(line => JSON.parse(line) as { id: string; key: string }) // prettier-ignore
+    const keys = [first, ...others]
+    t.equal(keys.length, 3, made.err)
+    const [, second] = gateways
+    let sent = 0
+    const ask = async (index: number): Promise<number> => {
+      const { key = '' } = keys[index % 3] ?? {}
+      if (++sent === 120) await second.stop('SIGKILL')
+      const answer = await (gateways[index % 2] as Running).chat(key, BODY).catch(() => undefined)
+      await answer?.arrayBuffer().catch(() => {})
+      return answer?.status ?? 0
+    }
+    const statuses = await Promise.all(Array.from({ length: 300 }, (_, index) => ask(index)))
+    t.same([...new Set(statuses)].sort(), [0, 200, 429])
+    const view = async (id: string) => JSON.parse((await one.run('keys', 'show', id, '--json')).out)
+    await until(async () => (await Promise.all(keys.map(({ id }) => view(id)))).every(({ held }) => held === '0'))
+    const shown = await Promise.all(keys.map(({ id }) => view(id)))
+    const used = shown.reduce((sum, key) => sum + Math.round(Number(key.used) * 1e9), 0)
+    t.equal(used + Math.round(Number(shown[0].balance) * 1e9), 50_000_000, 'what the keys have used is what is missing')
+    t.ok(Number(shown[0].balance) >= 0)
+    t.ok(shown.every(key => Number(key.used) > 0 && key.balance === shown[0].balance && key.balance_id === first.id))
+    t.match(await one.run('audit'), { code: 0 })
+  },
+)
+
+t.test('the cap of a key is exact although its requests run at the same time', async t => {
+  const upstream = await provider(t)
+  const g = await startGateway(t, { upstream: upstream.url })
+  const [free, capped = ''] = await keysOfOne(g, 2, 10n, NANO / 100n)
+  const answers = await Promise.all(Array.from({ length: 40 }, () => g.call(CHAT, { key: capped, body: BODY })))
+  t.same([...new Set(answers.map(({ status }) => status))].sort(), [200, 429])
+  const refused = answers.find(({ status }) => status === 429)
+  t.match(refused?.json, { error: { code: 'insufficient_quota', message: /^This key may use [\d.]+ credits more/ } })
+  await g.settledAll([free])
+  const { json: info } = await g.call('/api/v1/key-info', { key: capped })
+  t.match(info, { total: 0.01, data: { limit: 0.01 } })
+  t.ok(info.used > 0 && info.used <= 0.01 && info.remaining === Math.round((0.01 - info.used) * 1e9) / 1e9)
+  t.match(await g.call(CHAT, { key: free, body: BODY }), { status: 200 }, 'another key of the balance goes on')
+})
+
+t.test('a key with a cap whose balance has less gets what the balance has', async t => {
+  const g = await startGateway(t)
+  const [, capped = ''] = await keysOfOne(g, 2, 1n, 5n * NANO)
+  t.match((await g.call('/api/v1/key-info', { key: capped })).json, { total: 5, remaining: 1, used: 0 })
+})
+
+t.test('each key sees its own history, usage and charges; the operator also those of the balance', async t => {
+  const upstream = await provider(t)
+  const g = await startGateway(t, { upstream: upstream.url })
+  const before = await g.key('famC')
+  await g.call(CHAT, { key: before, body: BODY })
+  const account = await g.id(before)
+  const wish = { type: 'famC', name: 'second', credits: 0n, expiresAt: undefined, account }
+  const { secret: second, key } = await g.gateway.keys.changes.create(wish)
+  await g.call(CHAT, { key: second, body: BODY })
+  await g.call(CHAT, { key: second, body: BODY })
+  await g.settledAll([before])
+  for (const isRecorded of [false, true]) {
+    if (isRecorded) await g.gateway.ledger.background.archiveAll()
+    t.equal((await g.history(before)).length, 1)
+    t.equal((await g.history(second)).length, 2)
+    const [own, others] = await Promise.all([before, second].map(each => g.call('/api/v1/key-info', { key: each })))
+    t.equal(own?.json.usage.total.requests, 1)
+    t.equal(others?.json.usage.total.requests, 2)
+    t.equal(others?.json.usage.total.cost, 2 * own?.json.usage.total.cost)
+    t.equal(others?.json.used, 3 * own?.json.usage.total.cost, 'what is missing of the balance is by both')
+  }
+  const charges = async (each: string): Promise<Record<string, unknown>[]> =>
+    (await g.call('/api/v1/key-info/history?kind=all', { key: each })).json.data
+  t.strictSame((await charges(second)).map(({ type, number }) => [type, number]), [['charge', 4], ['charge', 3]]) // prettier-ignore
+  t.strictSame(
+    (await charges(before)).map(({ type, number }) => [type, number]),
+    [['charge', 2]],
+  )
+  const days = async (each: string) => (await g.call('/api/v1/key-info/usage', { key: each })).json.data[0].requests
+  t.strictSame([await days(before), await days(second)], [1, 2])
+  const { ledger } = g.gateway
+  t.equal((await ledger.reads.history({ account }, { count: 9 })).length, 3)
+  t.equal((await ledger.reads.summary({ account }, Date.now())).total.requests, 3)
+  t.match(await ledger.records.history.statement({ account }, { number: 99, ordinal: 99, balance: undefined }, 9), {
+    lines: { length: 4 },
+  })
+  t.match(await ledger.reads.history({ account, key: key.id }, { count: 1 }), [{ key: key.id }])
+})
+
+t.test('a store that is lost gets back what each key has of its balance', async t => {
+  const upstream = await provider(t)
+  const g = await startGateway(t, { upstream: upstream.url })
+  const [first, capped = ''] = await keysOfOne(g, 2, 10n, NANO)
+  for (const key of [first, capped, capped]) await g.call(CHAT, { key, body: BODY })
+  await g.settledAll([first])
+  const { ledger, keys } = g.gateway
+  await ledger.background.archiveAll()
+  const { redis } = ledger.scripts
+  const account = await g.id(first)
+  const before = await redis.hgetall(ledger.scripts.keys.of(account).account)
+  const all = await redis.keys(`${ledger.scripts.keys.shared('')}*`)
+  await redis.del(...all)
+  await ledger.continuity.rebuildAll()
+  await ledger.continuity.start(false)
+  const after = await redis.hgetall(ledger.scripts.keys.of(account).account)
+  const parts = (fields: Record<string, string>) => Object.entries(fields).filter(([name]) => name.startsWith('u:')).sort() // prettier-ignore
+  t.strictSame(parts(after), parts(before))
+  t.match(await keys.refind(capped), { account, cap: NANO, settled: 2n * ((await keys.refind(first))?.settled ?? 0n) })
+  t.same((await audit(ledger)).drifts, [])
+})
+
+t.test('a key of a balance is disabled, rotated and deleted without the others', async t => {
+  const upstream = await provider(t)
+  const g = await startGateway(t, { upstream: upstream.url })
+  const { changes } = g.gateway.keys
+  const [first, second = '', third = ''] = await keysOfOne(g, 3)
+  t.equal(await changes.disable(await g.id(second)), 'store')
+  t.match(await g.call(CHAT, { key: second, body: BODY }), { status: 401 })
+  t.equal(await changes.enable((await g.gateway.keys.refind(second))?.id ?? ''), 'store')
+  t.match(await g.call(CHAT, { key: second, body: BODY }), { status: 200 })
+  const rotated = await changes.rotate(await g.id(third))
+  t.match(await g.call(CHAT, { key: third, body: BODY }), { status: 401 })
+  t.match(await g.call(CHAT, { key: rotated.secret, body: BODY }), { status: 200 })
+  await changes.remove(await g.id(first))
+  t.match(await g.call(CHAT, { key: first, body: BODY }), { status: 401 })
+  t.match(await g.call(CHAT, { key: second, body: BODY }), { status: 200 }, 'the key that the balance was made with is gone') // prettier-ignore
+  await g.settledAll([second])
+})
+
+t.test('the concurrency of a key type counts the requests of each key', async t => {
+  const upstream = await ScriptedUpstream.start(t)
+  const running: (() => void)[] = []
+  upstream.script = (_received, res) =>
+    void running.push(() => json(res, { choices: [{}], usage: { prompt_tokens: 1, completion_tokens: 1 } }))
+  const g = await startGateway(t, {
+    upstream: upstream.url,
+    edit: file => file.set('keyTypes.famC.concurrency', 1).set('keyTypes.famC.concurrencyWait', '0s'),
+  })
+  const [first, second = ''] = await keysOfOne(g, 2)
+  const one = g.call(CHAT, { key: first, body: BODY })
+  await until(() => running.length === 1)
+  t.match(await g.call(CHAT, { key: first, body: BODY }), { status: 429 })
+  const other = g.call(CHAT, { key: second, body: BODY })
+  await until(() => running.length === 2)
+  for (const end of running) end()
+  t.match(await Promise.all([one, other]), [{ status: 200 }, { status: 200 }])
+  await g.settledAll([first])
+})
+
+t.test('keys are added to a balance that exists only', async t => {
+  const g = await startGateway(t)
+  const wish = { type: 'famC', name: '', credits: 0n, expiresAt: undefined, account: 'key_none' }
+  await t.rejects(g.gateway.keys.changes.createMany(wish, 1), new RangeError('there is no balance key_none'))
+})
