@@ -4,6 +4,7 @@ import { sideBySide } from '../lib/side-by-side.ts'
 import { turn } from '../lib/turns.ts'
 import { GatewayError } from '../errors.ts'
 import { CommitInDoubt, RecordsError, type Sql } from '../records/database.ts'
+import type { Metadata } from '../records/account-records.ts'
 import type { KeyRecord, RecordedKey } from '../records/key-records.ts'
 import { secretDigest, newSecret, type Secret } from './secrets.ts'
 import type { Ledger } from '../ledger/ledger.ts'
@@ -23,8 +24,13 @@ export interface NewKeys {
   readonly expiresAt: number | undefined
   /** The most that each may be charged in its life, in nano-credits. */
   readonly cap?: bigint | undefined
+  /** For how long each is valid from its first use, in milliseconds, instead of an expiry. */
+  readonly lifetimeMs?: number | undefined
+  readonly metadata?: Metadata | undefined
   /** The balance that they spend from. Each key has one of its own if it is left out. */
   readonly account?: string | undefined
+  /** What a shop calls their balances, if they are new. */
+  readonly externalId?: string | undefined
 }
 
 /**
@@ -42,6 +48,8 @@ export interface KeyEdit {
   readonly expiresAt?: number | null | undefined
   /** In nano-credits; null for no cap. */
   readonly cap?: bigint | null | undefined
+  readonly type?: string | undefined
+  readonly metadata?: Metadata | undefined
 }
 
 /** What a caller adds to a change. */
@@ -95,25 +103,17 @@ export class KeyChanges {
    * @throws GatewayError unavailable if none was created; RangeError if there is no such balance; what `also` throws
    */
   async createMany(wish: NewKeys, count: number, extras: ChangeExtras = {}): Promise<CreatedKey[]> {
-    const { type, name, batch = '', label = '', credits, expiresAt, cap, account } = wish
+    const { type, name, batch = '', label = '', credits, expiresAt, lifetimeMs, cap, metadata = {}, account } = wish
+    const externalId = wish.externalId ?? ''
     const { also, secrets = newSecret } = extras
     const createdAt = this.#now()
     const created: { key: KeyRecord; secret: string }[] = []
     while (created.length < count) {
       const { secret, digest, hint } = secrets()
       const id = `key_${randomBytes(9).toString('hex')}`
-      const own = {
-        id,
-        account: account ?? id,
-        type,
-        name,
-        batch,
-        status: 'active' as const,
-        expiresAt,
-        createdAt,
-        cap,
-      }
-      created.push({ key: { ...own, version: 1, digest, label: label || hint, hint, rotation: 0 }, secret })
+      const own = { id, account: account ?? id, type, name, batch, status: 'active' as const, createdAt }
+      const limits = { expiresAt, lifetimeMs, cap, metadata }
+      created.push({ key: { ...own, ...limits, version: 1, digest, label: label || hint, hint, rotation: 0 }, secret })
       if (created.length % MADE_AT_ONCE === 0) await turn()
     }
     const keys = created.map(({ key }) => key)
@@ -123,14 +123,19 @@ export class KeyChanges {
         const within = also && ((sql: Sql) => also(sql, keys))
         const { records } = this.#ledger
         if (account !== undefined) return records.keys.join(account, keys, at, within)
-        await records.keys.add(keys, credits, at, within)
+        await records.keys.add(
+          keys.map(key => ({ ...key, externalId })),
+          credits,
+          at,
+          within,
+        )
         return true
       },
       keys[0],
       true,
     )
     if (!recorded) throw new RangeError(`there is no balance ${account}`)
-    const reached = recorded === true ? await this.#write(await this.#recordedOf(keys, credits, account)) : 'unknown'
+    const reached = recorded === true ? await this.#write(await this.#recordedOf(keys, wish)) : 'unknown'
     for (const { digest } of keys) this.#observer.appeared(digest)
     return created.map(each => ({ ...each, reached }))
   }
@@ -138,13 +143,14 @@ export class KeyChanges {
   /** Returns new keys with the sums of their accounts. @throws GatewayError unavailable */
   async #recordedOf(
     keys: readonly KeyRecord[],
-    credits: bigint,
-    account: string | undefined,
+    { credits, account, externalId = '' }: NewKeys,
   ): Promise<readonly RecordedKey[]> {
     const [grants, granted] = credits > 0n ? [1, credits] : [0, 0n]
-    const fresh = { shared: false, grants, granted, settled: 0n, ordinal: 0, endedAt: 0, pending: true }
+    const fresh = { shared: false, grants, granted, settled: 0n, ordinal: 0, endedAt: 0, externalId, pending: true }
     const sums = account === undefined ? fresh : await orUnavailable(this.#ledger.records.accounts.get(account))
-    return keys.map(key => ({ ...fresh, ...sums, ...key }))
+    const { shared, ordinal, settled, endedAt, ...rest } = sums ?? fresh
+    const own = { shared, ordinal, settled, endedAt, grants: rest.grants, granted: rest.granted }
+    return keys.map(key => ({ ...key, ...own, externalId: rest.externalId, pending: true }))
   }
 
   /**
@@ -225,7 +231,7 @@ export class KeyChanges {
     if (!(await disableInStore(scripts, id)))
       return (await this.#change(id, key => ({ ...key, status: 'disabled' }))).reached
     try {
-      const key = await background.recordDisabled(id)
+      const key = await background.recordChanged(id)
       if (key) this.#observer.changed(key.digest)
       return 'store'
     } catch (thrown) {
@@ -245,12 +251,19 @@ export class KeyChanges {
    * Changes what an operator may choose of a key.
    * @throws GatewayError unavailable if nothing was changed; RangeError if there is no such key, or it is deleted
    */
-  async edit(id: string, { name, label, expiresAt, cap }: KeyEdit, { also }: ChangeExtras = {}): Promise<Reached> {
+  async edit(
+    id: string,
+    { name, label, expiresAt, cap, type, metadata }: KeyEdit,
+    { also }: ChangeExtras = {},
+  ): Promise<Reached> {
     const edited = (key: RecordedKey): RecordedKey => ({
       ...key,
       ...(name !== undefined && { name }),
       ...(label !== undefined && { label: label || key.hint }),
-      ...(expiresAt !== undefined && { expiresAt: expiresAt ?? undefined }),
+      // A fixed expiry, or none, replaces a lifetime.
+      ...(expiresAt !== undefined && { expiresAt: expiresAt ?? undefined, lifetimeMs: undefined }),
+      ...(type !== undefined && { type }),
+      ...(metadata !== undefined && { metadata }),
       ...(cap !== undefined && { cap: cap ?? undefined }),
     })
     return (await this.#change(id, edited, also)).reached
@@ -343,7 +356,7 @@ export class KeyChanges {
 
 /** Whether two records of a key say the same. */
 function isSame(one: KeyRecord, other: KeyRecord): boolean {
-  const members = ['version', 'digest', 'status', 'name', 'label', 'expiresAt', 'rotation', 'cap'] as const
+  const members = ['version', 'digest', 'status', 'name', 'label', 'expiresAt', 'rotation', 'cap', 'type'] as const
   return members.every(member => one[member] === other[member])
 }
 

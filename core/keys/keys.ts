@@ -221,7 +221,7 @@ function keyFrom(
   const limits = {
     account: balanceFrom(fields),
     cap: cap ? BigInt(cap) : undefined,
-    part: part === null ? undefined : partOf(part),
+    part: partOf({ account, key: id }, part),
   }
   const { balance, granted } = allowanceOf(limits)
   return {

@@ -245,22 +245,37 @@ export class Background {
         this.#log.warn({ err: cause, balance: account.id }, 'the grants of a balance cannot be written to the store')
       }
     }
-    const disabled = await orUnavailable(redis.smembers(keys.shared('disabled')))
-    for (const id of disabled) await this.recordDisabled(id)
+    const ahead = await orUnavailable(redis.smembers(keys.shared('disabled')))
+    for (const id of ahead) await this.recordChanged(id)
   }
 
-  /** Records that a key is disabled in the store. @returns its record before that, if there is one */
-  async recordDisabled(id: string): Promise<RecordedKey | undefined> {
+  /** Notes that a key was used for the first time, and has an expiry since then. */
+  async noteFirstUse(id: string): Promise<void> {
+    await this.#scripts.write('SADD', this.#scripts.keys.shared('disabled'), id).catch(() => {})
+  }
+
+  /**
+   * Records what the store knows first of a key: that it is disabled, and its expiry since its first use.
+   * @returns its record before that, if there is one
+   */
+  async recordChanged(id: string): Promise<RecordedKey | undefined> {
     const { redis, keys } = this.#scripts
     const key = await orUnavailable(this.#records.keys.get(id))
     const record = keys.record({ account: key?.account ?? id, key: id })
-    const { status, version } = await orUnavailable(readFields(redis, record, ['status', 'version']))
-    if (key?.status === 'active' && status === 'disabled') {
+    const found = await orUnavailable(readFields(redis, record, ['status', 'version', 'expiresAt']))
+    const isDisabled = key?.status === 'active' && found.status === 'disabled'
+    const isBegun = key?.lifetimeMs !== undefined && key.expiresAt === undefined && Boolean(found.expiresAt)
+    if (key && (isDisabled || isBegun)) {
       // If the record has changed meanwhile, the rest of it has yet to be written to the store.
-      const ahead = Number(version) > key.version
-      const disabled = { ...key, status: 'disabled' as const, version: ahead ? Number(version) : key.version + 1 }
+      const ahead = Number(found.version) > key.version
+      const changedKey = {
+        ...key,
+        ...(isDisabled && { status: 'disabled' as const }),
+        ...(isBegun && { expiresAt: Number(found.expiresAt) }),
+        version: ahead ? Number(found.version) : key.version + 1,
+      }
       const changed = await orUnavailable(
-        this.#records.keys.change(id, disabled, { from: key.version, at: this.#continuity.now(), pending: !ahead }),
+        this.#records.keys.change(id, changedKey, { from: key.version, at: this.#continuity.now(), pending: !ahead }),
       )
       if (!changed) throw new Error(`the record of ${id} was changed at the same time`)
     }

@@ -198,6 +198,7 @@ export class Ledger {
     }
     const [kind, sum = '0', other = '0', which] = answer
     if (kind === 'held') {
+      if (which === 'begun') void this.background.noteFirstUse(request.key ?? account)
       const hold = new Hold(request, bucket, BigInt(sum), BigInt(other))
       const facts = (): object => ({ account, id, asked: request.amount, held: hold.amount, balance: hold.balance })
       assertMoney(hold.amount <= request.amount, 'a hold is at most what was asked for', facts)

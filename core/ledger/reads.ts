@@ -82,7 +82,7 @@ export class Reads {
       redis.hmget(own, FIELDS.granted, FIELDS.balance, FIELDS.held, partField(spender)),
     )
     if (balance === null) return undefined
-    return { account: balanceFrom({ granted, balance, held }), cap, part: part ? partOf(part) : undefined }
+    return { account: balanceFrom({ granted, balance, held }), cap, part: partOf(spender, part ?? null) }
   }
 
   /** Returns how much of a quota an upstream account has used, and when that begins to change. */

@@ -14,9 +14,17 @@ import { DAY_COLUMNS } from './day-sums.ts'
 /** Prefix of the ids of accounts that were not made with a key. */
 export const ACCOUNT_PREFIX = 'bal_'
 
-/** The sums that the records know of an account. */
+/** What an operator notes of a key or of a balance. */
+export type Metadata = Readonly<Record<string, string>>
+
+/** An account with the sums that the records know of it. */
 export interface RecordedAccount {
   readonly id: string
+  /** The operator's own name for it, and what a shop calls it; both may be empty. */
+  readonly name: string
+  readonly externalId: string
+  readonly metadata: Metadata
+  readonly createdAt: number
   /** Whether several keys may spend from it. */
   readonly shared: boolean
   /** The number of its grants, and their sum in nano-credits. */
@@ -44,7 +52,8 @@ export interface Grant {
 }
 
 /** The columns of an account `a` with its totals `t`. */
-export const SUMS = `a.shared, a.grants, a.granted, COALESCE(t.settled, 0) AS settled, COALESCE(t.ordinal, 0) AS ordinal,
+export const SUMS = `a.name AS account_name, a.external, a.metadata AS account_metadata, a.created AS account_created,
+  a.shared, a.grants, a.granted, COALESCE(t.settled, 0) AS settled, COALESCE(t.ordinal, 0) AS ordinal,
   COALESCE(t.changed, 0) AS ended_at`
 const SELECT = `SELECT a.no, a.id, a.pending, ${SUMS} FROM accounts a LEFT JOIN totals t ON t.account = a.no`
 
@@ -56,21 +65,22 @@ export interface Changed {
 }
 
 /** An account as it is inserted. */
-export interface NewAccount extends Changed, Pick<RecordedAccount, 'id' | 'grants' | 'granted'> {
-  readonly createdAt: number
-  readonly shared: boolean
-  readonly name: string
-}
+export interface NewAccount
+  extends
+    Changed,
+    Pick<RecordedAccount, 'id' | 'grants' | 'granted' | 'createdAt' | 'shared' | 'name' | 'externalId' | 'metadata'> {}
 
 /** Inserts accounts under consecutive numbers, from one on. */
 export async function insertRows(sql: Sql, first: number, accounts: readonly NewAccount[]): Promise<void> {
   await insertAll(
     sql,
-    'INSERT INTO accounts (no, id, name, shared, created, grants, granted, pending, changed)',
+    'INSERT INTO accounts (no, id, name, external, metadata, shared, created, grants, granted, pending, changed)',
     accounts.map((account, index): SqlValue[] => [
       first + index,
       account.id,
       account.name,
+      account.externalId || null,
+      JSON.stringify(account.metadata),
       account.shared ? 1 : 0,
       account.createdAt,
       account.grants,
@@ -243,6 +253,10 @@ export class AccountRecords {
 export function accountOf(row: Row): RecordedAccount {
   return {
     id: String(row['id']),
+    name: String(row['account_name']),
+    externalId: String(row['external'] ?? ''),
+    metadata: JSON.parse(String(row['account_metadata'])) as Metadata,
+    createdAt: Number(row['account_created']),
     shared: Number(row['shared']) === 1,
     grants: Number(row['grants']),
     granted: bigintOf(row, 'granted'),

@@ -3,6 +3,7 @@ import {
   accountOf,
   type Changed,
   insertRows,
+  type Metadata,
   noteApplied,
   type NewAccount,
   type RecordedAccount,
@@ -40,16 +41,22 @@ export interface KeyRecord {
   readonly rotation: number
   /** The most that it may be charged in its life, in nano-credits. Undefined for no such limit. */
   readonly cap: bigint | undefined
+  /** For how long it is valid from its first use, in milliseconds, while it has no expiry. Undefined for a fixed expiry. */
+  readonly lifetimeMs: number | undefined
+  readonly metadata: Metadata
 }
 
 /** A key with the sums of its account. */
-export interface RecordedKey extends KeyRecord, Omit<RecordedAccount, 'id'> {
+export interface RecordedKey
+  extends
+    KeyRecord,
+    Pick<RecordedAccount, 'shared' | 'grants' | 'granted' | 'settled' | 'ordinal' | 'endedAt' | 'externalId'> {
   /** True until the store has this record and all grants of the account. */
   readonly pending: boolean
 }
 
 const SELECT = `SELECT k.no, k.id, a.id AS account, k.type, k.name, k.batch, k.status, k.expires, k.created, k.version, k.digest, k.label,
-  k.hint, k.rotation, k.cap, CASE WHEN k.pending = 1 OR a.pending = 1 THEN 1 ELSE 0 END AS pending, ${SUMS} FROM ${KEYS}`
+  k.hint, k.rotation, k.cap, k.lifetime, k.metadata, CASE WHEN k.pending = 1 OR a.pending = 1 THEN 1 ELSE 0 END AS pending, ${SUMS} FROM ${KEYS}`
 
 /** Returns whose history and usage those of a key are: its own, or all of its account if no other key shares that. */
 export function whoseOf({ id, account, shared }: Pick<RecordedKey, 'id' | 'account' | 'shared'>): Whose {
@@ -72,7 +79,7 @@ export async function insertKeys(sql: Sql, keys: readonly NewKey[], accounts: re
   await insertAll(
     sql,
     `INSERT INTO keys (no, id, account, type, name, batch, status, expires, created, version, digest, label, hint, rotation,
-     cap, pending, changed)`,
+     cap, lifetime, metadata, pending, changed)`,
     keys.map((key, index): SqlValue[] => [
       first + index,
       key.id,
@@ -89,6 +96,8 @@ export async function insertKeys(sql: Sql, keys: readonly NewKey[], accounts: re
       key.hint,
       key.rotation,
       key.cap ?? null,
+      key.lifetimeMs ?? null,
+      JSON.stringify(key.metadata),
       key.pending ? 1 : 0,
       key.changed,
     ]),
@@ -108,20 +117,28 @@ export class KeyRecords {
   /**
    * Adds keys, each with an account of its name and its first grant: all of them or, if anything fails, none. They are
    * pending until `applied`.
+   * @param keys with what a shop calls their accounts, if it does
    * @param grants the first grant of each key in nano-credits; 0 for none
    * @param at the time by the store's clock, in milliseconds since the epoch
    */
-  async add(keys: readonly KeyRecord[], grants: bigint, at: number, also?: Also): Promise<void> {
+  async add(
+    keys: readonly (KeyRecord & { readonly externalId?: string })[],
+    grants: bigint,
+    at: number,
+    also?: Also,
+  ): Promise<void> {
     await this.#database.transaction(async sql => {
       const changed = { pending: true, changed: at }
       const first = await insertKeys(
         sql,
         keys.map(key => ({ ...key, account: undefined, ...changed })),
-        keys.map(({ id, createdAt }) => ({
+        keys.map(({ id, createdAt, externalId = '' }) => ({
           ...changed,
           id,
           createdAt,
           name: '',
+          externalId,
+          metadata: {},
           shared: false,
           grants: grants > 0n ? 1 : 0,
           granted: grants,
@@ -227,17 +244,18 @@ export class KeyRecords {
    */
   async change(
     id: string,
-    record: Omit<KeyRecord, 'id' | 'account' | 'type' | 'batch' | 'createdAt'>,
+    record: Omit<KeyRecord, 'id' | 'account' | 'batch' | 'createdAt'>,
     { from, at, pending }: { readonly from: number; readonly at: number; readonly pending: boolean },
     also?: Also,
   ): Promise<boolean> {
-    const { status, name, label, hint, expiresAt, version, digest, rotation, cap } = record
+    const { type, status, name, label, hint, expiresAt, version, digest, rotation, cap, lifetimeMs, metadata } = record
     return this.#database.transaction(async sql => {
       const rows = await sql.all(
-        `UPDATE keys SET status = ?, name = ?, label = ?, hint = ?, expires = ?, version = ?, digest = ?,
-         rotation = ?, cap = ?, changed = ?, pending = CASE WHEN ? = 1 THEN 1 ELSE pending END
+        `UPDATE keys SET type = ?, status = ?, name = ?, label = ?, hint = ?, expires = ?, version = ?, digest = ?,
+         rotation = ?, cap = ?, lifetime = ?, metadata = ?, changed = ?, pending = CASE WHEN ? = 1 THEN 1 ELSE pending END
          WHERE id = ? AND version = ? RETURNING no`,
         [
+          type,
           status,
           name,
           label,
@@ -247,6 +265,8 @@ export class KeyRecords {
           digest,
           rotation,
           cap ?? null,
+          lifetimeMs ?? null,
+          JSON.stringify(metadata),
           at,
           pending ? 1 : 0,
           id,
@@ -286,8 +306,16 @@ export class KeyRecords {
 
 function keyOf(row: Row): RecordedKey {
   const { id, account, type, name, batch, status, expires, digest, label, hint, cap } = row
+  const { shared, grants, granted, settled, ordinal, endedAt, externalId, pending } = accountOf(row)
   return {
-    ...accountOf(row),
+    shared,
+    grants,
+    granted,
+    settled,
+    ordinal,
+    endedAt,
+    externalId,
+    pending,
     id: String(id),
     account: String(account),
     type: String(type),
@@ -302,5 +330,7 @@ function keyOf(row: Row): RecordedKey {
     hint: String(hint),
     rotation: Number(row['rotation']),
     cap: cap === null || cap === undefined ? undefined : BigInt(cap as bigint | number),
+    lifetimeMs: row['lifetime'] === null ? undefined : Number(row['lifetime']),
+    metadata: JSON.parse(String(row['metadata'])) as Metadata,
   }
 }

@@ -12,6 +12,7 @@ import { EXCHANGE_COLUMNS, HISTORY_VIEW } from './exchange-rows.ts'
  *   was charged after it. `booked` counts the bookings of entries; each grant is one as well.
  * - An account has credits, and keys spend from it. The key that an account was made with has its id and its number. An account
  *   is `shared` from the moment when another key may spend from it; then the tables of keys have the sums of each.
+ * - `external` is what an operator's shop calls an account. `lifetime` is for how long a key is valid from its first use.
  * - `pending` is 1 while the store may not know the latest record of a key, or the grants of an account.
  * - `hint` has the beginning and the end of a secret. A key's `label` is the same, unless an operator has chosen one.
  * - `failures` has why requests failed. `alike` counts the requests that a row stands for: see request-sums.ts.
@@ -87,16 +88,19 @@ const STEPS: readonly (readonly string[])[] = [
     `CREATE TABLE keys (no INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, account INTEGER NOT NULL, type TEXT NOT NULL,
       name TEXT NOT NULL, batch TEXT NOT NULL, status TEXT NOT NULL, expires BIGINT, created BIGINT NOT NULL,
       version BIGINT NOT NULL, digest TEXT NOT NULL, label TEXT NOT NULL, hint TEXT NOT NULL, rotation INTEGER NOT NULL,
-      cap BIGINT, pending SMALLINT NOT NULL, changed BIGINT NOT NULL)`,
+      cap BIGINT, lifetime BIGINT, metadata TEXT NOT NULL, pending SMALLINT NOT NULL, changed BIGINT NOT NULL)`,
     `INSERT INTO keys SELECT no, id, no, type, name, batch, status, expires, created, version, digest, label, hint, rotation,
-      NULL, pending, changed FROM accounts`,
+      NULL, NULL, '{}', pending, changed FROM accounts`,
     'DROP VIEW IF EXISTS history',
     ...['digest', 'type', 'batch'].map(name => `DROP INDEX accounts_${name}`),
     ...['type', 'name', 'batch', 'status', 'expires', 'version', 'digest', 'label', 'hint', 'rotation'].map(
       name => `ALTER TABLE accounts DROP COLUMN ${name}`,
     ),
     "ALTER TABLE accounts ADD COLUMN name TEXT NOT NULL DEFAULT ''",
+    'ALTER TABLE accounts ADD COLUMN external TEXT',
+    "ALTER TABLE accounts ADD COLUMN metadata TEXT NOT NULL DEFAULT '{}'",
     'ALTER TABLE accounts ADD COLUMN shared SMALLINT NOT NULL DEFAULT 0',
+    'CREATE INDEX accounts_external ON accounts (external) WHERE external IS NOT NULL',
     HISTORY_VIEW,
     'CREATE INDEX keys_account ON keys (account, no)',
     'CREATE INDEX keys_pending ON keys (no) WHERE pending = 1',
@@ -122,7 +126,7 @@ const STEPS: readonly (readonly string[])[] = [
 ]
 
 /** The version of the tables that the first step makes. Earlier ones were never released. */
-const FIRST = 8
+export const FIRST = 8
 
 /** The version of the tables that all steps make. */
 const LATEST = FIRST + STEPS.length - 1
@@ -166,10 +170,11 @@ const WORDS = {
 
 /**
  * Brings the tables to the current version. Processes that start together take turns.
+ * @param to an earlier version, for a test
  * @returns the id of these records, by which a store knows them
  * @throws Error if the tables are from a newer version of Tollgate
  */
-export async function migrate(database: Database, newId: () => string): Promise<string> {
+export async function migrate(database: Database, newId: () => string, to = LATEST): Promise<string> {
   return database.transaction(async sql => {
     await sql.all('CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value TEXT NOT NULL)')
     const text = await meta(sql, 'version')
@@ -178,9 +183,9 @@ export async function migrate(database: Database, newId: () => string): Promise<
       throw new Error('the records were made by a version that was never released; begin with new ones')
     if (version > LATEST)
       throw new Error(`the records are from a newer version of Tollgate (tables ${version}, known ${LATEST})`)
-    for (const step of STEPS.slice(version - FIRST + 1))
+    for (const step of STEPS.slice(version - FIRST + 1, to - FIRST + 1))
       for (const text of step) await sql.all(spelled(text, database.dialect))
-    if (version < LATEST) await setMeta(sql, 'version', String(LATEST))
+    if (version < to) await setMeta(sql, 'version', String(to))
     const found = await meta(sql, 'id')
     if (found !== undefined) return found
     const id = newId()

@@ -92,7 +92,7 @@ interface Written {
 
 /** The record of an account or of a key that has none. Its entries are recorded all the same. */
 const UNKNOWN = { name: '', createdAt: 0, pending: false, changed: 0 } as const
-const UNKNOWN_ACCOUNT = { ...UNKNOWN, grants: 0, granted: 0n } as const
+const UNKNOWN_ACCOUNT = { ...UNKNOWN, externalId: '', metadata: {}, grants: 0, granted: 0n } as const
 const UNKNOWN_KEY = {
   ...UNKNOWN,
   type: '?',
@@ -104,6 +104,8 @@ const UNKNOWN_KEY = {
   hint: '',
   rotation: 0,
   cap: undefined,
+  lifetimeMs: undefined,
+  metadata: {},
 } as const
 
 /** Entries were read from a store before it lost something, and may not be in it any more. */

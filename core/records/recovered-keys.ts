@@ -7,7 +7,7 @@ import { insertKeys, type KeyRecord } from './key-records.ts'
 export type AccountInStore = Pick<RecordedAccount, 'id' | 'shared' | 'grants' | 'granted'>
 
 /** What the store knows of a key. */
-export interface KeyInStore extends Omit<KeyRecord, 'name' | 'batch' | 'hint' | 'status'> {
+export interface KeyInStore extends Omit<KeyRecord, 'name' | 'batch' | 'hint' | 'status' | 'metadata'> {
   readonly status: 'active' | 'disabled'
 }
 
@@ -70,7 +70,7 @@ async function addMissing(
   const known = await rowsOf(sql, 'SELECT no, id FROM accounts WHERE id', accounts)
   const inserted = keys.map(({ account, ...key }) => ({
     of: account,
-    key: { ...key, name: '', batch: '', hint: key.label, pending: false, changed: at },
+    key: { ...key, name: '', batch: '', hint: key.label, metadata: {}, pending: false, changed: at },
   }))
   const newAccounts = accounts.filter(({ id }) => !known.has(id))
   // A key and the account that was made with it get one number.
@@ -82,6 +82,8 @@ async function addMissing(
     [...withKey, ...alone].map(({ id }) => ({
       id,
       name: '',
+      externalId: '',
+      metadata: {},
       createdAt: made.get(id)?.createdAt ?? at,
       shared: false,
       grants: 0,
@@ -102,11 +104,37 @@ async function addMissing(
 /** Writes the record of a key over an older one. @returns whether there is an older one */
 async function updateOlder(sql: Sql, key: KeyInStore, row: Row | undefined, at: number): Promise<boolean> {
   if (!row || Number(row['version']) >= key.version) return false
-  const { account, type, createdAt, status, label, expiresAt = null, version, digest, rotation, cap = null } = key
+  const {
+    account,
+    type,
+    createdAt,
+    status,
+    label,
+    expiresAt = null,
+    version,
+    digest,
+    rotation,
+    cap = null,
+    lifetimeMs = null,
+  } = key
   await sql.all(
     `UPDATE keys SET account = (SELECT no FROM accounts WHERE id = ?), type = ?, created = ?, status = ?, label = ?,
-     expires = ?, version = ?, digest = ?, rotation = ?, cap = ?, changed = ? WHERE no = ?`,
-    [account, type, createdAt, status, label, expiresAt, version, digest, rotation, cap, at, row['no'] ?? null],
+     expires = ?, version = ?, digest = ?, rotation = ?, cap = ?, lifetime = ?, changed = ? WHERE no = ?`,
+    [
+      account,
+      type,
+      createdAt,
+      status,
+      label,
+      expiresAt,
+      version,
+      digest,
+      rotation,
+      cap,
+      lifetimeMs,
+      at,
+      row['no'] ?? null,
+    ],
   )
   return true
 }

@@ -58,12 +58,12 @@ t.test('a failure of the store while a key is disabled is no failure of the reco
   const g = await startGateway(t)
   const { keys, ledger } = g.gateway
   const id = await g.id(await g.key('famC'))
-  const recordDisabled = ledger.background.recordDisabled.bind(ledger.background)
-  ledger.background.recordDisabled = () => Promise.reject(unavailable(new Error('the store has failed')))
+  const recordChanged = ledger.background.recordChanged.bind(ledger.background)
+  ledger.background.recordChanged = () => Promise.reject(unavailable(new Error('the store has failed')))
   await t.rejects(keys.changes.disable(id), { code: 'unavailable' })
-  ledger.background.recordDisabled = () => Promise.reject(unavailable(new RecordsError('the database is away')))
+  ledger.background.recordChanged = () => Promise.reject(unavailable(new RecordsError('the database is away')))
   t.equal(await keys.changes.disable(id), 'unrecorded')
-  ledger.background.recordDisabled = recordDisabled
+  ledger.background.recordChanged = recordChanged
 })
 
 t.test('a rotated key that the store does not know yet is shown, and replaces the old one when it does', async t => {
@@ -95,7 +95,7 @@ t.test('a key that is disabled while it is rotated stays disabled', async t => {
     const g = await startGateway(t)
     const { keys, ledger } = g.gateway
     const id = await g.id(await g.key('famC', 1n))
-    if (!recorded) ledger.background.recordDisabled = () => Promise.reject(new RecordsError('the database is away'))
+    if (!recorded) ledger.background.recordChanged = () => Promise.reject(new RecordsError('the database is away'))
     between(g, () => keys.changes.disable(id))
     const rotated = await keys.changes.rotate(id)
     t.match(await ledger.records.keys.get(id), { status: 'disabled', digest: rotated.key.digest })

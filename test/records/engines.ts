@@ -4,6 +4,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
 import { config } from '../plugins/facts.ts'
+import type { StoreConfig } from '../../core/config/config.ts'
 import { timedId } from '../../core/lib/ids.ts'
 import type { KeyRecord } from '../../core/records/key-records.ts'
 import { Records } from '../../core/records/records.ts'
@@ -28,18 +29,22 @@ async function own(): Promise<string> {
 /** How the records of one engine are opened: another time, they are the same. */
 export type Open = () => Promise<Records>
 
+/** Where the records of one engine are. */
+export type Place = Pick<StoreConfig, 'data' | 'records'>
+
 /** Defines a test that runs once on each engine. */
-export function onEachEngine(name: string, run: (t: Test, open: Open) => Promise<void>): void {
+export function onEachEngine(name: string, run: (t: Test, open: Open, place: Place) => Promise<void>): void {
   for (const engine of ['SQLite', 'PostgreSQL'] as const) {
     t.test(`${engine}: ${name}`, async t => {
       const data = mkdtempSync(join(tmpdir(), 'tollgate-records-'))
       t.teardown(() => rmSync(data, { recursive: true, force: true }))
       const records = engine === 'PostgreSQL' ? await newDatabase() : undefined
-      await run(t, async () => {
+      const open = async (): Promise<Records> => {
         const opened = await Records.open({ ...config.store, data, records }, testEnvironment())
         t.teardown(() => opened.close())
         return opened
-      })
+      }
+      await run(t, open, { data, records })
     })
   }
 }
@@ -62,6 +67,8 @@ export function keyRecord(more: Partial<KeyRecord> = {}) {
     hint: 'sk-...abcd',
     rotation: 0,
     cap: undefined,
+    lifetimeMs: undefined,
+    metadata: {},
     ...more,
   }
 }

@@ -47,7 +47,7 @@ t.test(
     const one = new Place(t, file, env)
     const other = new Place(t, each => file(each).set('store.data', join(one.folder, 'data')), env)
     const gateways = await Promise.all([one.startProcess(t), other.startProcess(t)])
-    const first = await one.key('famC', '0.05')
+    const first = await one.key('famC', '0.12')
     const made = await one.run('keys', 'create', '--type', 'famC', '--balance', first.id, '--count', '2', '--json')
     const others = made.out.trim().split('\n').map(line => JSON.parse(line) as { id: string; key: string }) // prettier-ignore
     const keys = [first, ...others]
@@ -67,7 +67,11 @@ t.test(
     await until(async () => (await Promise.all(keys.map(({ id }) => view(id)))).every(({ held }) => held === '0'))
     const shown = await Promise.all(keys.map(({ id }) => view(id)))
     const used = shown.reduce((sum, key) => sum + Math.round(Number(key.used) * 1e9), 0)
-    t.equal(used + Math.round(Number(shown[0].balance) * 1e9), 50_000_000, 'what the keys have used is what is missing')
+    t.equal(
+      used + Math.round(Number(shown[0].balance) * 1e9),
+      120_000_000,
+      'what the keys have used is what is missing',
+    )
     t.ok(Number(shown[0].balance) >= 0)
     t.ok(shown.every(key => Number(key.used) > 0 && key.balance === shown[0].balance && key.balance_id === first.id))
     t.match(await one.run('audit'), { code: 0 })

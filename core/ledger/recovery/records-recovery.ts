@@ -229,5 +229,6 @@ function keyIn(
     label: of('label') ?? '',
     rotation: numberIn(fields, 'rotation'),
     cap: of('cap') ? BigInt(of('cap') ?? 0) : undefined,
+    lifetimeMs: of('lifetime') ? numberIn(fields, 'lifetime') : undefined,
   }
 }

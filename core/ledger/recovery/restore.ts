@@ -110,7 +110,8 @@ export class Restorer {
     // The store refuses deleted keys and disabled ones in the same way.
     const status = key.status === 'deleted' ? 'disabled' : key.status
     const record = this.#scripts.keys.record({ account: key.account, key: key.id })
-    const args = { ...key, status, expiresAt: key.expiresAt ?? '', cap: key.cap ?? '', home: key.account }
+    const { expiresAt = '', cap = '', lifetimeMs: lifetime = '', account: home } = key
+    const args = { ...key, status, expiresAt, cap, lifetime, home }
     const [answer] = await this.#scripts.run(operation('put', key.account, { record }, args))
     return answer === 'ok'
   }

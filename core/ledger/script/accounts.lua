@@ -46,13 +46,15 @@ end
 
 -- put: writes the record of a key, unless a newer one or another one of this version is here.
 operations.put = function(key, arg)
-  local found = redis.call('HMGET', key.record, field.version, field.status, field.digest)
-  local version = found[1]
+  local found = redis.call('HMGET', key.record, field.version, field.status, field.digest, field.expiresAt)
+  local version, expiresAt = found[1], arg.expiresAt
+  -- The store is the first to know when a key was first used.
+  if expiresAt == '' and arg.lifetime ~= '' then expiresAt = found[4] or '' end
   if version == arg.version and found[2] == arg.status and found[3] == arg.digest then return 'ok' end
   if version and tonumber(version) >= tonumber(arg.version) then return 'old ' .. version end
   redis.call('HSET', key.record, field.version, arg.version, field.type, arg.type, field.status, arg.status,
-    field.expiresAt, arg.expiresAt, field.digest, arg.digest, field.label, arg.label, field.rotation, arg.rotation,
-    field.createdAt, arg.createdAt, field.cap, arg.cap, field.home, arg.home)
+    field.expiresAt, expiresAt, field.digest, arg.digest, field.label, arg.label, field.rotation, arg.rotation,
+    field.createdAt, arg.createdAt, field.cap, arg.cap, field.lifetime, arg.lifetime, field.home, arg.home)
   return 'ok'
 end
 

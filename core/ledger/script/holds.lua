@@ -24,7 +24,8 @@ local function crowded(record, taken, slots, waitedMs, since, untilMs)
 end
 
 -- The fields of a key's record that a hold needs.
-local RECORD = { field.status, field.expiresAt, field.version, field.cap, field.longestWaitSince, field.longestWaitUntil }
+local RECORD = { field.status, field.expiresAt, field.version, field.cap, field.longestWaitSince, field.longestWaitUntil,
+  field.lifetime }
 
 -- Returns the sums of an account and the fields of a key's record, which is a part of its account if that has its name.
 local function readKey(account, record, owner)
@@ -38,7 +39,7 @@ end
 -- clients left do not count. Repeating it changes nothing.
 operations.hold = function(key, arg)
   local wanted, least, concurrency = amount(arg.amount), amount(arg.least), tonumber(arg.concurrency)
-  local sums, status, expiresAt, version, cap, since, untilMs = readKey(key.account, key.record, arg.owner)
+  local sums, status, expiresAt, version, cap, since, untilMs, lifetime = readKey(key.account, key.record, arg.owner)
   if not sums or not status then return 'stale' end
   local reason = barred(status, expiresAt)
   if reason then return reason end
@@ -61,7 +62,11 @@ operations.hold = function(key, arg)
   book(sums, 0, given, 1)
   redis.call('ZADD', key.leases, whole(now() + tonumber(arg.leaseMs)), arg.lease)
   writeSums(key.account, arg.owner, sums)
-  return 'held ' .. whole(given) .. ' ' .. whole(room - given)
+  local answer = 'held ' .. whole(given) .. ' ' .. whole(room - given)
+  if (lifetime or '') == '' or expiresAt ~= '' then return answer end
+  -- The first use of a key with a lifetime sets its expiry.
+  redis.call('HSET', key.record, field.expiresAt, whole(now() + tonumber(lifetime)))
+  return answer .. ' begun'
 end
 
 -- Returns whether this store may lack the outcome of an exchange that has none here: nobody has asked the records; or the

@@ -20,14 +20,22 @@ export function partField(spender: Spender): string {
   return `${PART}${ownerOf(spender)}`
 }
 
-/** Reads a part from its text. */
-export function partOf(text: string): Part {
-  const [charged = '0', held = '0', holds = '0'] = text.split(' ')
+/**
+ * Reads the part of a key from its field. Undefined if no other key spends from the account. A key that has not spent yet has
+ * no field.
+ */
+export function partOf(spender: Spender, text: string | null): Part | undefined {
+  if (text !== null) return read(text)
+  return ownerOf(spender) === '' ? undefined : read('')
+}
+
+function read(text: string): Part {
+  const [charged = '0', held = '0', holds = '0'] = text === '' ? [] : text.split(' ')
   return { charged: BigInt(charged), held: BigInt(held), holds: Number(holds) }
 }
 
 /** Returns the parts among the fields of an account, by key. There are none if only one key spends from it. */
 export function partsIn(account: string, fields: Readonly<Record<string, string>>): Map<string, Part> {
   const parts = Object.entries(fields).filter(([name]) => name.startsWith(PART))
-  return new Map(parts.map(([name, text]) => [name.slice(PART.length) || account, partOf(text)]))
+  return new Map(parts.map(([name, text]) => [name.slice(PART.length) || account, read(text)]))
 }
