@@ -270,6 +270,54 @@ export class KeyChanges {
   }
 
   /**
+   * Lets a key spend from another balance. Requests that run end on the balance before, and their history stays there.
+   * @throws GatewayError unavailable if nothing was changed; RangeError if there is no such key or balance, or if the key is
+   * deleted
+   */
+  async move(id: string, to: string, { also }: ChangeExtras = {}): Promise<Reached> {
+    const { scripts, records, restorer, continuity, background } = this.#ledger
+    for (;;) {
+      const before = await orUnavailable(records.keys.get(id))
+      if (!before) throw new RangeError(`there is no key ${id}`)
+      if (before.status === 'deleted') throw new RangeError(`the key ${id} is deleted`)
+      if (before.account === to) return 'store'
+      const record = scripts.keys.record({ account: before.account, key: id })
+      const inStore = await orUnavailable(readFields(scripts.redis, record, ['version', 'status']))
+      // The store is the first to know that a key is disabled.
+      if (before.status === 'active' && inStore.status === 'disabled') {
+        await background.recordChanged(id)
+        continue
+      }
+      const version = Math.max(before.version, Number(inStore.version ?? 0)) + 1
+      let isThere = true
+      const change = async (): Promise<boolean> => {
+        const moved = await records.keys.move(
+          before,
+          to,
+          { version, at: continuity.now() },
+          also && (sql => also(sql, [before])),
+        )
+        isThere = moved !== undefined
+        return moved === true
+      }
+      const recorded = await this.#recorded(change, { ...before, account: to, version }, false)
+      if (!isThere) throw new RangeError(`there is no balance ${to}`)
+      if (recorded === 'unknown') return recorded
+      // Somebody else has changed it meanwhile.
+      if (!recorded) continue
+      try {
+        const key = await orUnavailable(records.keys.get(id))
+        if (!key || !(await restorer.restore(key))) continue
+        this.#observer.changed(key.digest)
+        await records.keys.applied([key], continuity.now()).catch(() => {})
+        return 'store'
+      } catch {
+        return 'records'
+      }
+    }
+  }
+
+  /**
    * Deletes a key. Its secret is refused from now on, for good. Its history stays.
    * @throws GatewayError unavailable if nothing was changed; RangeError if there is no such key, or it is deleted
    */
@@ -356,7 +404,18 @@ export class KeyChanges {
 
 /** Whether two records of a key say the same. */
 function isSame(one: KeyRecord, other: KeyRecord): boolean {
-  const members = ['version', 'digest', 'status', 'name', 'label', 'expiresAt', 'rotation', 'cap', 'type'] as const
+  const members = [
+    'version',
+    'digest',
+    'status',
+    'name',
+    'label',
+    'expiresAt',
+    'rotation',
+    'cap',
+    'type',
+    'account',
+  ] as const
   return members.every(member => one[member] === other[member])
 }
 

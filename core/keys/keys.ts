@@ -45,6 +45,7 @@ const KEY_FIELDS = [
   'rotation',
   'createdAt',
   'cap',
+  'elsewhere',
 ] as const
 const ACCOUNT_FIELDS = ['balance', 'granted', 'held', 'part'] as const
 
@@ -216,11 +217,12 @@ function keyFrom(
   { account, key: id }: { readonly account: string; readonly key: string },
   fields: KeyFields,
 ): Key | undefined {
-  const { type, status, expiresAt, version, label, rotation, createdAt, cap, part } = fields
+  const { type, status, expiresAt, version, label, rotation, createdAt, cap, elsewhere, part } = fields
   if (!type) return undefined
   const limits = {
     account: balanceFrom(fields),
     cap: cap ? BigInt(cap) : undefined,
+    elsewhere: BigInt(elsewhere || 0),
     part: partOf({ account, key: id }, part),
   }
   const { balance, granted } = allowanceOf(limits)

@@ -78,11 +78,15 @@ export class Reads {
   }): Promise<Limits | undefined> {
     const { keys } = this.#scripts
     const own = keys.of(spender.account).account
-    const [granted, balance, held, part] = await this.lookUp(redis =>
-      redis.hmget(own, FIELDS.granted, FIELDS.balance, FIELDS.held, partField(spender)),
+    const [[granted, balance, held, part], elsewhere] = await this.lookUp(redis =>
+      Promise.all([
+        redis.hmget(own, FIELDS.granted, FIELDS.balance, FIELDS.held, partField(spender)),
+        cap === undefined ? null : redis.hget(keys.record(spender), FIELDS.elsewhere),
+      ]),
     )
     if (balance === null) return undefined
-    return { account: balanceFrom({ granted, balance, held }), cap, part: partOf(spender, part ?? null) }
+    const account = balanceFrom({ granted, balance, held })
+    return { account, cap, part: partOf(spender, part ?? null), elsewhere: BigInt(elsewhere || 0) }
   }
 
   /** Returns how much of a quota an upstream account has used, and when that begins to change. */

@@ -4,6 +4,7 @@ import {
   bigintOf,
   type Database,
   insertAll,
+  RecordsError,
   type Row,
   selectIn,
   type Sql,
@@ -38,6 +39,12 @@ export interface RecordedAccount {
   /** True until the store has all its grants. */
   readonly pending: boolean
 }
+
+/** The sums of an account, as far as they are recorded. */
+export type AccountSums = Pick<
+  RecordedAccount,
+  'id' | 'shared' | 'grants' | 'granted' | 'settled' | 'ordinal' | 'endedAt'
+>
 
 /** One grant. What an operator takes back is a grant with a negative amount. */
 export interface Grant {
@@ -96,11 +103,11 @@ export async function insertRows(sql: Sql, first: number, accounts: readonly New
 const SUMS_BY_KEY = [
   `INSERT INTO key_totals (account, key, settled, requests, input, output, quarantined)
    SELECT account, account, settled, requests, input, output, quarantined FROM totals WHERE account = ?`,
-  `INSERT INTO day_keys (key, {COLUMNS}) SELECT account, {COLUMNS} FROM day_accounts WHERE account = ?`,
-  `INSERT INTO key_models (key, model, requests, input, output, charge)
-   SELECT account, model, requests, input, output, charge FROM account_models WHERE account = ?`,
-  `INSERT INTO day_key_models (key, day, model, requests, input, output, charge)
-   SELECT account, day, model, requests, input, output, charge FROM day_account_models WHERE account = ?`,
+  `INSERT INTO day_keys (key, account, {COLUMNS}) SELECT account, account, {COLUMNS} FROM day_accounts WHERE account = ?`,
+  `INSERT INTO key_models (key, account, model, requests, input, output, charge)
+   SELECT account, account, model, requests, input, output, charge FROM account_models WHERE account = ?`,
+  `INSERT INTO day_key_models (key, account, day, model, requests, input, output, charge)
+   SELECT account, account, day, model, requests, input, output, charge FROM day_account_models WHERE account = ?`,
 ] as const
 
 /**
@@ -150,10 +157,48 @@ export class AccountRecords {
     return (await selectIn(this.#database, `${SELECT} WHERE a.id`, ids)).map(accountOf)
   }
 
+  /** Returns an account with what its keys were charged there, as of one moment. @throws RecordsError if there is none */
+  async withParts(
+    id: string,
+  ): Promise<{ readonly sums: RecordedAccount; readonly parts: ReadonlyMap<string, bigint> }> {
+    const rows = await this.#database.all(
+      `SELECT a.no, a.id, a.pending, ${SUMS}, k.id AS key, p.settled AS part FROM accounts a
+       LEFT JOIN totals t ON t.account = a.no LEFT JOIN key_totals p ON p.account = a.no LEFT JOIN keys k ON k.no = p.key
+       WHERE a.id = ?`,
+      [id],
+    )
+    const [first] = rows
+    if (!first) throw new RecordsError(`the records have no balance ${id}`)
+    const parts = rows
+      .filter(({ key }) => key !== null)
+      .map(row => [String(row['key']), bigintOf(row, 'part')] as const)
+    return { sums: accountOf(first), parts: new Map(parts) }
+  }
+
+  /** Returns what a key was charged on each account, in nano-credits, as far as it is recorded, by account. */
+  async ofKey(key: string): Promise<ReadonlyMap<string, bigint>> {
+    const rows = await this.#database.all(
+      `SELECT a.id, p.settled FROM key_totals p JOIN accounts a ON a.no = p.account
+       WHERE p.key = (SELECT no FROM keys WHERE id = ?)`,
+      [key],
+    )
+    return new Map(rows.map(row => [String(row['id']), bigintOf(row, 'settled')]))
+  }
+
   /** Iterates over all accounts, in pages. */
-  async *pages(size: number): AsyncGenerator<RecordedAccount[]> {
+  pages(size: number): AsyncGenerator<RecordedAccount[]> {
+    return this.#pages('TRUE', [], size)
+  }
+
+  /** Iterates over the pending accounts, and those whose grants or exchanges changed since a time, in pages. */
+  changedSince(ms: number, size: number): AsyncGenerator<RecordedAccount[]> {
+    return this.#pages('(a.changed >= ? OR t.changed >= ? OR a.pending = 1)', [ms, ms], size)
+  }
+
+  async *#pages(condition: string, values: readonly SqlValue[], size: number): AsyncGenerator<RecordedAccount[]> {
     for (let after = 0; ;) {
-      const rows = await this.#database.all(`${SELECT} WHERE a.no > ? ORDER BY a.no LIMIT ?`, [after, size])
+      const text = `${SELECT} WHERE ${condition} AND a.no > ? ORDER BY a.no LIMIT ?`
+      const rows = await this.#database.all(text, [...values, after, size])
       if (rows.length > 0) yield rows.map(accountOf)
       if (rows.length < size) return
       after = Number(rows.at(-1)?.['no'])

@@ -150,7 +150,7 @@ export class DaySums {
   readonly #names: Pick<NewNames, 'numberOf'>
   readonly #numbers: Numbers
   readonly #accounts = new Table('day_accounts', ['day', 'account'])
-  readonly #keys = new Table('day_keys', ['day', 'key'])
+  readonly #keys = new Table('day_keys', ['day', 'account', 'key'])
   readonly #days = new Table('day_models', ['day', 'model', 'type', 'upstream', 'status', 'code'])
   /** By account and model, and by account, day and model. */
   readonly #models = new Map<string, ModelCount>()
@@ -179,8 +179,8 @@ export class DaySums {
     addCount(this.#dayModels, `${account} ${day} ${model}`, count, sign)
     if (!isShared) return
     const key = this.#numbers.key(of)
-    addCount(this.#keyModels, `${key} ${model}`, count, sign)
-    addCount(this.#dayKeyModels, `${key} ${day} ${model}`, count, sign)
+    addCount(this.#keyModels, `${key} ${account} ${model}`, count, sign)
+    addCount(this.#dayKeyModels, `${key} ${day} ${account} ${model}`, count, sign)
   }
 
   #keysOf(entry: Entry): RowKeys {
@@ -205,7 +205,7 @@ export class DaySums {
     )
     return {
       byAccount: [day, this.#numbers.account(of.account)],
-      byKey: [day, this.#numbers.key(of)],
+      byKey: [day, this.#numbers.account(of.account), this.#numbers.key(of)],
       byModel: [day, model, ...others],
       day,
       model,
@@ -257,8 +257,8 @@ export class DaySums {
     this.#days.write(sql)
     putModels(sql, 'account_models', 'account, model', this.#models)
     putModels(sql, 'day_account_models', 'account, day, model', this.#dayModels)
-    putModels(sql, 'key_models', 'key, model', this.#keyModels)
-    putModels(sql, 'day_key_models', 'key, day, model', this.#dayKeyModels)
+    putModels(sql, 'key_models', 'key, account, model', this.#keyModels)
+    putModels(sql, 'day_key_models', 'key, day, account, model', this.#dayKeyModels)
   }
 }
 

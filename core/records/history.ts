@@ -49,6 +49,19 @@ const SUMS_OF = {
   key: { ids: 'keys', days: 'day_keys', models: 'key_models', dayModels: 'day_key_models' },
 } as const
 
+/** A key that was moved has sums on several accounts. */
+const SUMS_OF_DAY = summed([
+  ['requests', 'requests'],
+  ['input', 'input + cache_read + cache_write'],
+  ['output', 'output'],
+  ['charge', 'charge'],
+])
+const SUMS_OF_MODEL = summed(['requests', 'input', 'output', 'charge'].map(name => [name, name]))
+
+function summed(columns: readonly (readonly [name: string, of: string])[]): string {
+  return columns.map(([name, of]) => `CAST(SUM(${of}) AS BIGINT) AS ${name}`).join(', ')
+}
+
 /** Ids of keys that are kept in memory. */
 const IDS_MAX = 10_000
 
@@ -178,13 +191,12 @@ export class History {
     const { days: table, dayModels } = SUMS_OF[of]
     const range = [no, from, to]
     const days = await this.#database.all(
-      `SELECT day, requests, input + cache_read + cache_write AS input, output, charge FROM ${table}
-       WHERE ${of} = ? AND day >= ? AND day <= ? ORDER BY day`,
+      `SELECT day, ${SUMS_OF_DAY} FROM ${table} WHERE ${of} = ? AND day >= ? AND day <= ? GROUP BY day ORDER BY day`,
       range,
     )
     const models = await this.#database.all(
-      `SELECT d.day, n.name, d.requests, d.input, d.output, d.charge FROM ${dayModels} d
-       JOIN names n ON n.no = d.model WHERE d.${of} = ? AND d.day >= ? AND d.day <= ?`,
+      `SELECT d.day, n.name, ${SUMS_OF_MODEL} FROM ${dayModels} d JOIN names n ON n.no = d.model
+       WHERE d.${of} = ? AND d.day >= ? AND d.day <= ? GROUP BY d.day, n.name`,
       range,
     )
     return days.map(row => {
@@ -290,13 +302,12 @@ export class History {
       [no],
     )
     const days = await this.#database.all(
-      `SELECT day, requests, input + cache_read + cache_write AS input, output, charge FROM ${tables.days}
-       WHERE ${of} = ? AND day > ?`,
+      `SELECT day, ${SUMS_OF_DAY} FROM ${tables.days} WHERE ${of} = ? AND day > ? GROUP BY day`,
       [no, Math.floor(nowMs / DAY_MS) - DAYS],
     )
     const models = await this.#database.all(
-      `SELECT n.name, m.requests, m.input, m.output, m.charge FROM ${tables.models} m JOIN names n ON n.no = m.model
-       WHERE m.${of} = ?`,
+      `SELECT n.name, ${SUMS_OF_MODEL} FROM ${tables.models} m JOIN names n ON n.no = m.model
+       WHERE m.${of} = ? GROUP BY n.name`,
       [no],
     )
     return {

@@ -44,6 +44,8 @@ export interface KeyRecord {
   /** For how long it is valid from its first use, in milliseconds, while it has no expiry. Undefined for a fixed expiry. */
   readonly lifetimeMs: number | undefined
   readonly metadata: Metadata
+  /** The account that it was moved away from, if it was. Requests that ran then end there. */
+  readonly before?: string | undefined
 }
 
 /** A key with the sums of its account. */
@@ -55,7 +57,7 @@ export interface RecordedKey
   readonly pending: boolean
 }
 
-const SELECT = `SELECT k.no, k.id, a.id AS account, k.type, k.name, k.batch, k.status, k.expires, k.created, k.version, k.digest, k.label,
+const SELECT = `SELECT k.no, k.id, a.id AS account, (SELECT b.id FROM accounts b WHERE b.no = k.before) AS before, k.type, k.name, k.batch, k.status, k.expires, k.created, k.version, k.digest, k.label,
   k.hint, k.rotation, k.cap, k.lifetime, k.metadata, CASE WHEN k.pending = 1 OR a.pending = 1 THEN 1 ELSE 0 END AS pending, ${SUMS} FROM ${KEYS}`
 
 /** Returns whose history and usage those of a key are: its own, or all of its account if no other key shares that. */
@@ -174,6 +176,31 @@ export class KeyRecords {
     })
   }
 
+  /**
+   * Lets a key spend from another account. Both are shared from now on. The key is pending until `applied`.
+   * @param key as it is then, with the version that the change is made from
+   * @returns whether it had that version; undefined if there is no such account
+   */
+  move(
+    key: KeyRecord,
+    to: string,
+    { version, at }: { readonly version: number; readonly at: number },
+    also?: Also,
+  ): Promise<boolean | undefined> {
+    return this.#database.transaction(async sql => {
+      const account = await share(sql, to, at)
+      const before = await share(sql, key.account, at)
+      if (account === undefined || before === undefined) return undefined
+      const rows = await sql.all(
+        `UPDATE keys SET account = ?, before = ?, version = ?, changed = ?, pending = 1
+         WHERE id = ? AND version = ? AND account = ? RETURNING no`,
+        [account, before, version, at, key.id, key.version, before],
+      )
+      if (rows.length > 0) await also?.(sql)
+      return rows.length > 0
+    })
+  }
+
   /** Finds a key by its id. */
   async get(id: string, sql: Sql = this.#database): Promise<RecordedKey | undefined> {
     const [row] = await sql.all(`${SELECT} WHERE k.id = ?`, [id])
@@ -217,10 +244,9 @@ export class KeyRecords {
     return this.#pages('TRUE', [], size)
   }
 
-  /** Iterates over the pending keys, and those whose record, grants or exchanges changed since a time, in pages. */
+  /** Iterates over the pending keys, and those whose record changed since a time, in pages. */
   changedSince(ms: number, size: number): AsyncGenerator<RecordedKey[]> {
-    const condition = '(k.changed >= ? OR k.pending = 1 OR a.changed >= ? OR a.pending = 1 OR t.changed >= ?)'
-    return this.#pages(condition, [ms, ms, ms], size)
+    return this.#pages('(k.changed >= ? OR k.pending = 1)', [ms], size)
   }
 
   async *#pages(condition: string, values: readonly SqlValue[], size: number): AsyncGenerator<RecordedKey[]> {
@@ -244,7 +270,7 @@ export class KeyRecords {
    */
   async change(
     id: string,
-    record: Omit<KeyRecord, 'id' | 'account' | 'batch' | 'createdAt'>,
+    record: Omit<KeyRecord, 'id' | 'account' | 'before' | 'batch' | 'createdAt'>,
     { from, at, pending }: { readonly from: number; readonly at: number; readonly pending: boolean },
     also?: Also,
   ): Promise<boolean> {
@@ -332,5 +358,6 @@ function keyOf(row: Row): RecordedKey {
     cap: cap === null || cap === undefined ? undefined : BigInt(cap as bigint | number),
     lifetimeMs: row['lifetime'] === null ? undefined : Number(row['lifetime']),
     metadata: JSON.parse(String(row['metadata'])) as Metadata,
+    before: row['before'] === null ? undefined : String(row['before']),
   }
 }

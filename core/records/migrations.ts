@@ -12,7 +12,8 @@ import { EXCHANGE_COLUMNS, HISTORY_VIEW } from './exchange-rows.ts'
  *   was charged after it. `booked` counts the bookings of entries; each grant is one as well.
  * - An account has credits, and keys spend from it. The key that an account was made with has its id and its number. An account
  *   is `shared` from the moment when another key may spend from it; then the tables of keys have the sums of each.
- * - `external` is what an operator's shop calls an account. `lifetime` is for how long a key is valid from its first use.
+ * - `external` is what an operator's shop calls an account. `lifetime` is for how long a key is valid from its first use;
+ *   `before` is the account that it was moved away from.
  * - `pending` is 1 while the store may not know the latest record of a key, or the grants of an account.
  * - `hint` has the beginning and the end of a secret. A key's `label` is the same, unless an operator has chosen one.
  * - `failures` has why requests failed. `alike` counts the requests that a row stands for: see request-sums.ts.
@@ -88,9 +89,9 @@ const STEPS: readonly (readonly string[])[] = [
     `CREATE TABLE keys (no INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, account INTEGER NOT NULL, type TEXT NOT NULL,
       name TEXT NOT NULL, batch TEXT NOT NULL, status TEXT NOT NULL, expires BIGINT, created BIGINT NOT NULL,
       version BIGINT NOT NULL, digest TEXT NOT NULL, label TEXT NOT NULL, hint TEXT NOT NULL, rotation INTEGER NOT NULL,
-      cap BIGINT, lifetime BIGINT, metadata TEXT NOT NULL, pending SMALLINT NOT NULL, changed BIGINT NOT NULL)`,
+      cap BIGINT, lifetime BIGINT, before INTEGER, metadata TEXT NOT NULL, pending SMALLINT NOT NULL, changed BIGINT NOT NULL)`,
     `INSERT INTO keys SELECT no, id, no, type, name, batch, status, expires, created, version, digest, label, hint, rotation,
-      NULL, NULL, '{}', pending, changed FROM accounts`,
+      NULL, NULL, NULL, '{}', pending, changed FROM accounts`,
     'DROP VIEW IF EXISTS history',
     ...['digest', 'type', 'batch'].map(name => `DROP INDEX accounts_${name}`),
     ...['type', 'name', 'batch', 'status', 'expires', 'version', 'digest', 'label', 'hint', 'rotation'].map(
@@ -113,13 +114,15 @@ const STEPS: readonly (readonly string[])[] = [
       requests BIGINT NOT NULL, input BIGINT NOT NULL, output BIGINT NOT NULL, quarantined BIGINT NOT NULL,
       PRIMARY KEY (account, key))`,
     'CREATE INDEX key_totals_key ON key_totals (key)',
-    `CREATE TABLE day_keys (day INTEGER NOT NULL, key INTEGER NOT NULL, {COUNTS}, PRIMARY KEY (day, key))`,
+    `CREATE TABLE day_keys (day INTEGER NOT NULL, account INTEGER NOT NULL, key INTEGER NOT NULL, {COUNTS},
+      PRIMARY KEY (day, account, key))`,
     'CREATE INDEX day_keys_key ON day_keys (key, day)',
-    `CREATE TABLE key_models (key INTEGER NOT NULL, model INTEGER NOT NULL, requests BIGINT NOT NULL,
-      input BIGINT NOT NULL, output BIGINT NOT NULL, charge BIGINT NOT NULL, PRIMARY KEY (key, model))`,
-    `CREATE TABLE day_key_models (key INTEGER NOT NULL, day INTEGER NOT NULL, model INTEGER NOT NULL,
+    `CREATE TABLE key_models (key INTEGER NOT NULL, account INTEGER NOT NULL, model INTEGER NOT NULL,
       requests BIGINT NOT NULL, input BIGINT NOT NULL, output BIGINT NOT NULL, charge BIGINT NOT NULL,
-      PRIMARY KEY (key, day, model)) {CLUSTERED}`,
+      PRIMARY KEY (key, account, model))`,
+    `CREATE TABLE day_key_models (key INTEGER NOT NULL, day INTEGER NOT NULL, account INTEGER NOT NULL,
+      model INTEGER NOT NULL, requests BIGINT NOT NULL, input BIGINT NOT NULL, output BIGINT NOT NULL,
+      charge BIGINT NOT NULL, PRIMARY KEY (key, day, account, model)) {CLUSTERED}`,
     'ALTER TABLE failures RENAME COLUMN account TO key',
     'ALTER TABLE codes RENAME COLUMN account TO key',
   ],

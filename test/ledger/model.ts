@@ -226,6 +226,8 @@ export class Model {
     const [wanted, least] = [BigInt(args[1] ?? 0), BigInt(args[2] ?? 0)]
     const key = args[10] || account
     const balance = this.#room(account, key)
+    // The key was moved before a late request arrived.
+    if (kind === 'stale') return
     const before = this.#states.get(id)
     if (before?.hold) return expect('the repeated hold', BigInt(held), before.hold.amount)
     const share = balance / 2n > least ? balance / 2n : least

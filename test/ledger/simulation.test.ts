@@ -14,6 +14,7 @@ t.test(
       'grant',
       'grant, refused',
       'join',
+      'move',
       'hold, capped',
       'hold, held',
       'hold, thin',

@@ -103,6 +103,9 @@ export class Simulation {
   readonly #changes: KeyChanges
   /** The keys that spend from each account. */
   readonly #keys = new Map<string, string[]>()
+  /** The versions of their records in the store, and their caps. */
+  readonly #versions = new Map<string, string>()
+  readonly #caps = new Map<string, bigint>()
   #savedRows: Rows | undefined
   /** Exchanges whose charge the store has acknowledged. */
   readonly #acknowledged = new Set<string>()
@@ -185,7 +188,7 @@ export class Simulation {
 
   async #step(account: string): Promise<string> {
     const gateway = this.#random.pick(this.#gateways) as Gateway
-    const dice = this.#random.below(122)
+    const dice = this.#random.below(124)
     if (this.#late.length > 0 && this.#random.below(10) === 0) return this.#deliver()
     if (dice < 8) return this.#grant(account)
     if (dice < 38) return this.#hold(gateway, account)
@@ -205,7 +208,8 @@ export class Simulation {
     if (dice < 116) return this.#rows ? this.#saveRecords(this.#rows) : this.#save()
     if (dice < 118) return this.#rows ? this.#fallBack(this.#rows) : this.#lose()
     if (dice < 120) return this.#again(gateway)
-    return this.#join(account)
+    if (dice < 122) return this.#join(account)
+    return this.#move(account)
   }
 
   /** Runs an operation with a random fault. */
@@ -261,11 +265,44 @@ export class Simulation {
     const id = created?.key.id as string
     if (created?.reached !== 'store') throw new Error(`the new key is in the ${created?.reached}`)
     keys.push(id)
-    if (cap !== undefined) this.#model.caps.set(id, cap)
+    if (cap !== undefined) this.#caps.set(id, cap)
+    await this.#readRecords()
     return 'join'
   }
 
+  /** A key spends from another account from now on. What it holds stays where it is. */
+  async #move(account: string): Promise<string> {
+    const to = this.#random.pick([...this.#keys.keys()]) as string
+    const key = this.#random.pick(this.#keys.get(account) ?? [])
+    if (this.#away || key === undefined || to === account) return 'move, not now'
+    const reached = await this.#changes.move(key, to)
+    if (reached !== 'store') throw new Error(`the moved key is in the ${reached}`)
+    await this.#readRecords()
+    this.#keys.set(
+      account,
+      (this.#keys.get(account) ?? []).filter(other => other !== key),
+    )
+    this.#keys.get(to)?.push(key)
+    this.#touched.push(to)
+    return 'move'
+  }
+
+  /** Reads the versions of keys, and what of their caps they have used on other accounts. */
+  async #readRecords(): Promise<void> {
+    const { redis, keys } = this.#ledger.scripts
+    for (const [account, all] of this.#keys)
+      for (const key of all) {
+        const [version, elsewhere] = await redis.hmget(keys.record({ account, key }), 've', 'ew')
+        this.#versions.set(key, version ?? '1')
+        const cap = this.#caps.get(key)
+        if (cap === undefined) continue
+        this.#model.caps.set(key, cap - BigInt(elsewhere || 0))
+      }
+  }
+
   async #hold(gateway: Gateway, account: string): Promise<string> {
+    const key = this.#random.pick(this.#keys.get(account) ?? [])
+    if (key === undefined) return 'no key to hold for'
     const amount = BigInt(this.#random.below(2000))
     const least = this.#random.below(2) === 0 ? amount : BigInt(this.#random.below(Number(amount) / 8 + 1))
     // Exchanges of this hour, of one whose outcomes may expire soon, and of one whose outcomes may have expired.
@@ -274,11 +311,11 @@ export class Simulation {
     const live = { floor: 0n }
     const request = {
       account,
-      key: this.#random.pick(this.#keys.get(account) ?? []),
+      key,
       id: timedId(began),
       amount,
       least,
-      version: '1',
+      version: this.#versions.get(key) ?? '1',
       rotation: '0',
       half: this.#random.below(3) === 0,
       notes: NOTES,
@@ -537,6 +574,7 @@ export class Simulation {
       await continuity.start(false)
     }
     this.#model.restore()
+    await this.#readRecords()
     const late = await this.#ledger.records.recorder.record(read.flat(), new Map(), epoch).then(
       () => true,
       () => false,
@@ -566,6 +604,7 @@ export class Simulation {
     continuity.suspectOutdated()
     await continuity.start(false)
     if (continuity.epoch === epoch) throw new Error('no comparison has noticed that the records fell back')
+    await this.#readRecords()
     return 'the records fall back'
   }
 
@@ -592,7 +631,7 @@ export class Simulation {
     if (!isDeepStrictEqual(found, expected))
       throw new Error(`${account}: the store says ${show(found)}, the model ${show(expected)}`)
     const parts = partsIn(account, await redis.hgetall(keys.of(account).account))
-    for (const key of parts.size > 0 ? (this.#keys.get(account) ?? []) : []) {
+    for (const key of new Set(parts.size > 0 ? [...parts.keys(), ...(this.#keys.get(account) ?? [])] : [])) {
       const [part, own] = [parts.get(key) ?? NO_PART, this.#model.part(account, key)]
       if (!isDeepStrictEqual(part, own)) throw new Error(`${key}: the store says ${show(part)}, the model ${show(own)}`)
     }

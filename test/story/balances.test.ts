@@ -203,3 +203,91 @@ t.test('keys are added to a balance that exists only', async t => {
   const wish = { type: 'famC', name: '', credits: 0n, expiresAt: undefined, account: 'key_none' }
   await t.rejects(g.gateway.keys.changes.createMany(wish, 1), new RangeError('there is no balance key_none'))
 })
+
+t.test('a key that is moved spends from its new balance, and what it held ends on the old one', async t => {
+  const upstream = await ScriptedUpstream.start(t)
+  let end = (): void => {}
+  upstream.script = (_received, res) => {
+    const reply = { choices: [{}], usage: { prompt_tokens: 10, completion_tokens: 60 } }
+    if (upstream.requests.length > 1) json(res, reply)
+    else end = () => json(res, reply)
+  }
+  const g = await startGateway(t, { upstream: upstream.url })
+  const [first, moved = ''] = await keysOfOne(g, 2, 10n, NANO)
+  const other = await g.key('famC', 5n)
+  const [from, to, id] = [await g.id(first), await g.id(other), await g.id(moved)]
+  const { keys, ledger } = g.gateway
+  const running = g.call(CHAT, { key: moved, body: BODY })
+  await until(() => upstream.requests.length === 1)
+  t.equal(await keys.changes.move(id, to), 'store')
+  t.match(await g.call(CHAT, { key: moved, body: BODY }), { status: 200 })
+  end()
+  t.match(await running, { status: 200 })
+  await g.settledAll([first, other])
+  const charge = (await ledger.reads.history({ account: from }, { count: 9 }))[0]?.charge ?? 0n
+  t.match(await ledger.reads.history({ account: from }, { count: 9 }), { length: 1 })
+  t.match(await ledger.reads.history({ account: to }, { count: 9 }), [{ key: id, charge }])
+  t.equal((await ledger.reads.balance(from)).settled, charge)
+  t.equal((await ledger.reads.balance(to)).settled, charge)
+  t.match(await g.history(moved), { length: 1 }, 'its history stays with the old balance')
+  const { json: info } = await g.call('/api/v1/key-info', { key: moved })
+  t.ok(info.total === 1 && info.used > Number(charge) / 1e9, 'its cap counts what it has used on both')
+  t.equal(await keys.changes.move(id, to), 'store', 'a second time changes nothing')
+  await t.rejects(keys.changes.move(id, 'bal_none'), new RangeError('there is no balance bal_none'))
+  t.equal(await keys.changes.disable(id), 'store')
+  t.match(await g.call(CHAT, { key: moved, body: BODY }), { status: 401 })
+})
+
+t.test(
+  'a thousand moves under load lose nothing, although a gateway is killed',
+  { skip, timeout: 200_000 },
+  async t => {
+    const redis = await RealRedis.start(t)
+    const upstream = await provider(t)
+    const env = { ...upstreamEnv(upstream.url), REDIS_URL: redis.url, ...recordsEnv() }
+    const file: Edit = each => ownPrefix(each).set('ledger.lease', '3s').set('ledger.reapEvery', '1s')
+    const place = new Place(t, file, env)
+    const victim = await place.startProcess(t)
+    const g = await startGateway(t, {
+      upstream: upstream.url,
+      env,
+      edit: each => file(each).set('store.data', join(place.folder, 'data')),
+    })
+    const { ledger, keys } = g.gateway
+    const secrets = await Promise.all(Array.from({ length: 4 }, () => g.key('famC', 1n)))
+    const ids = await Promise.all(secrets.map(secret => g.id(secret)))
+    let moving = true
+    let served = 0
+    const customer = async (index: number): Promise<void> => {
+      for (; moving; index++) {
+        const [key = ''] = [secrets[index % 4]]
+        const answer =
+          index % 2 === 0
+            ? await g.call(CHAT, { key, body: BODY })
+            : await victim.chat(key, BODY).catch(() => undefined)
+        if (answer?.status === 200) served++
+      }
+    }
+    const customers = Array.from({ length: 2 }, (_, index) => customer(index))
+    let moves = 0
+    const mover = async (nth: number): Promise<void> => {
+      for (let turn = 0; turn < 250; turn++) {
+        await keys.changes.move(ids[nth] ?? '', ids[(nth + turn + 1) % 4] ?? '')
+        if (++moves === 500) await victim.stop('SIGKILL')
+      }
+    }
+    await Promise.all([0, 1, 2, 3].map(mover))
+    moving = false
+    await Promise.all(customers)
+    await until(async () =>
+      (await Promise.all(ids.map(id => ledger.reads.balance(id)))).every(({ held }) => held === 0n),
+    )
+    t.equal(moves, 1000)
+    t.ok(served > 100, `${served} requests were served meanwhile`)
+    await ledger.background.archiveAll()
+    const { drifts, repriced } = await audit(ledger, undefined, 'charges')
+    t.same(drifts, [])
+    t.ok(repriced >= served, `${repriced} charges of ${upstream.requests.length} requests`)
+    t.ok(repriced <= upstream.requests.length)
+  },
+)

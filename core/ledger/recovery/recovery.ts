@@ -1,6 +1,7 @@
 /** Restores a store from the records: all of it if it is empty, or what it may have lost. */
 import type { Log } from '../../lib/log.ts'
 import { sideBySide } from '../../lib/side-by-side.ts'
+import type { RecordedAccount } from '../../records/account-records.ts'
 import type { RecordedKey } from '../../records/key-records.ts'
 import type { Records } from '../../records/records.ts'
 import type { Duty } from './duty.ts'
@@ -84,9 +85,11 @@ export class Recovery {
     return this.alone(async isMine => {
       if (!(await isEmpty())) throw new BeingRestored()
       const epoch = await orUnavailable(this.#records.nextEpoch(store))
-      const accounts = await this.#restore(this.#records.keys.pages(PAGE), undefined, isMine)
+      const { accounts, keys } = this.#records
+      const all = { accounts: accounts.pages(PAGE), keys: keys.pages(PAGE) }
+      const restored = await this.#restore(all, undefined, isMine)
       await finish(epoch)
-      return accounts
+      return restored
     })
   }
 
@@ -103,11 +106,13 @@ export class Recovery {
       const since = await this.#lostSince(beatMs)
       // Outcomes of earlier exchanges may have expired, or may have been lost before.
       const remembered = Math.max(since, lostAtMs + 1, nowMs - REMEMBERED_MS)
-      const accounts = await this.#restore(this.#records.keys.changedSince(since, PAGE), remembered, isMine)
+      const { accounts, keys } = this.#records
+      const changed = { accounts: accounts.changedSince(since, PAGE), keys: keys.changedSince(since, PAGE) }
+      const restored = await this.#restore(changed, remembered, isMine)
       const current = await orUnavailable(this.#records.epoch())
       if (!(await this.#duty.renew()) || current !== epoch) throw new BeingRestored()
       await finish(epoch)
-      return accounts
+      return restored
     })
   }
 
@@ -129,31 +134,35 @@ export class Recovery {
     }
   }
 
+  /** Restores accounts first, since keys need them. @returns the number of accounts */
   async #restore(
-    pages: AsyncIterable<RecordedKey[]>,
+    { accounts, keys }: { accounts: AsyncIterable<RecordedAccount[]>; keys: AsyncIterable<RecordedKey[]> },
     rememberedMs?: number,
     isMine: () => boolean = () => true,
   ): Promise<number> {
-    let accounts = 0
-    for await (const page of pages) {
-      await sideBySide(page, SIDE_BY_SIDE, key => this.#restoreOne(key, rememberedMs))
+    let restored = 0
+    for await (const page of accounts) {
+      const restore = (account: RecordedAccount): Promise<unknown> =>
+        this.#restoreOne(account.id, this.#restorer.restoreAccount(account, rememberedMs))
+      await sideBySide(page, SIDE_BY_SIDE, restore)
       if (!isMine()) throw new BeingRestored()
-      accounts += page.length
+      restored += page.length
     }
-    return accounts
+    for await (const page of keys) {
+      await sideBySide(page, SIDE_BY_SIDE, key => this.#restoreOne(key.id, this.#restorer.restoreKey(key)))
+      if (!isMine()) throw new BeingRestored()
+    }
+    return restored
   }
 
-  /** Restores an account. One that the store refuses must not keep all others closed: the audit finds it. */
-  async #restoreOne(key: RecordedKey, rememberedMs?: number): Promise<void> {
+  /** Waits for a restoration. One that the store refuses must not keep all others closed: the audit finds it. */
+  async #restoreOne(id: string, restoring: Promise<unknown>): Promise<void> {
     try {
-      await this.#restorer.restore(key, rememberedMs)
+      await restoring
     } catch (thrown) {
       const cause = causeOf(thrown)
       if (!(cause instanceof RefusedOperation)) throw thrown
-      this.#log.error(
-        { key: key.id, err: cause },
-        'the store refuses what is recorded of a key; run `npx tollgate audit`',
-      )
+      this.#log.error({ key: id, err: cause }, 'the store refuses what is recorded of a key; run `npx tollgate audit`')
     }
   }
 

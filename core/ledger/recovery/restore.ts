@@ -4,9 +4,10 @@
  */
 import { OF_SUMS } from '../script/buckets.ts'
 import { operation, readFields } from '../script/names.ts'
+import { partField, partOf } from '../script/parts.ts'
 import { leaseName, ownerOf } from '../script/store-keys.ts'
 import { type HistoryEntry, latestEndMs, reapedCharge } from '../../records/entry.ts'
-import type { RecordedAccount } from '../../records/account-records.ts'
+import type { AccountSums } from '../../records/account-records.ts'
 import type { RecordedKey } from '../../records/key-records.ts'
 import type { Records } from '../../records/records.ts'
 import type { Scripts } from '../script/scripts.ts'
@@ -39,12 +40,20 @@ export class Restorer {
    * @throws GatewayError unavailable
    */
   async restore(key: RecordedKey, rememberedMs = Infinity): Promise<boolean> {
+    await this.restoreAccount({ ...key, id: key.account }, rememberedMs)
+    return this.restoreKey(key)
+  }
+
+  /**
+   * Brings the store up to the record of a key whose account it has.
+   * @returns whether the store has this record
+   * @throws GatewayError unavailable
+   */
+  async restoreKey(key: RecordedKey): Promise<boolean> {
     const { keys, redis } = this.#scripts
     const { id, account } = key
-    await this.#open({ ...key, id: account })
     const has = await this.put(key)
-    await this.#catchUp({ ...key, id: account }, rememberedMs)
-    if (account !== id) await orUnavailable(redis.hset(keys.shared('homes'), id, account))
+    if (account !== id || key.before !== undefined) await orUnavailable(redis.hset(keys.shared('homes'), id, account))
     await this.#scripts.write('SET', keys.pointer(key.digest), account === id ? id : `${account} ${id}`)
     return has
   }
@@ -56,35 +65,27 @@ export class Restorer {
    * given the numbers of those that it lost to others.
    * @throws GatewayError unavailable
    */
-  async restoreAccount(account: RecordedAccount, rememberedMs = Infinity): Promise<void> {
+  async restoreAccount(account: AccountSums, rememberedMs = Infinity): Promise<void> {
     await this.#open(account)
     await this.#catchUp(account, rememberedMs)
   }
 
   /** Creates an account with the sums that the records know of it, unless the store has it. */
-  async #open(account: RecordedAccount): Promise<void> {
+  async #open(account: AccountSums): Promise<void> {
     const { id, shared } = account
     const { account: own } = this.#scripts.keys.of(id)
-    const opened = shared ? await this.#withParts(account) : { account, parts: '' }
-    const { grants, granted, settled, ordinal } = opened.account
-    const args = { name: id, grants, granted, settled, ordinal, shared, parts: opened.parts }
-    await this.#scripts.run(operation('open', id, { account: own }, args))
-  }
-
-  /** Reads a shared account with what each key was charged, as of one moment. */
-  async #withParts(account: RecordedAccount): Promise<{ readonly account: RecordedAccount; readonly parts: string }> {
-    const { accounts } = this.#records
-    for (let read = account; ;) {
-      const parts = [...(await orUnavailable(accounts.parts(account.id)))]
-      const charged = parts.reduce((sum, [, part]) => sum + part, 0n)
-      if (charged === read.settled) return { account: read, parts: parts.map(part => part.join(' ')).join(' ') }
-      // More was recorded in between.
-      read = (await orUnavailable(accounts.get(account.id))) ?? read
+    const open = async (sums: AccountSums, parts: string): Promise<string | undefined> => {
+      const { grants, granted, settled, ordinal } = sums
+      const args = { name: id, grants, granted, settled, ordinal, shared, parts }
+      return (await this.#scripts.run(operation('open', id, { account: own }, args)))[0]
     }
+    if ((await open(account, shared ? '?' : '')) !== 'unknown') return
+    const { sums, parts } = await orUnavailable(this.#records.accounts.withParts(id))
+    await open(sums, [...parts].map(part => part.join(' ')).join(' '))
   }
 
   /** Applies the exchanges and the grants that the store lacks. */
-  async #catchUp({ id, ordinal: last, endedAt, grants: given }: RecordedAccount, rememberedMs: number): Promise<void> {
+  async #catchUp({ id, ordinal: last, endedAt, grants: given }: AccountSums, rememberedMs: number): Promise<void> {
     const { keys, redis } = this.#scripts
     const { grants, ordinal } = await orUnavailable(readFields(redis, keys.of(id).account, ['grants', 'ordinal']))
     const known = Number(ordinal ?? 0)
@@ -109,11 +110,37 @@ export class Restorer {
   async put(key: RecordedKey): Promise<boolean> {
     // The store refuses deleted keys and disabled ones in the same way.
     const status = key.status === 'deleted' ? 'disabled' : key.status
-    const record = this.#scripts.keys.record({ account: key.account, key: key.id })
-    const { expiresAt = '', cap = '', lifetimeMs: lifetime = '', account: home } = key
-    const args = { ...key, status, expiresAt, cap, lifetime, home }
-    const [answer] = await this.#scripts.run(operation('put', key.account, { record }, args))
+    const { keys } = this.#scripts
+    const { id, expiresAt = '', cap = '', lifetimeMs: lifetime = '', account: home, before } = key
+    const elsewhere = before === undefined ? 0n : await this.#chargedElsewhere(key)
+    const args = { ...key, status, expiresAt, cap, elsewhere, lifetime, home }
+    // Requests that ran when the key was moved end on the account before, and learn there when it is disabled.
+    if (before !== undefined) {
+      const record = keys.record({ account: before, key: id })
+      await this.#scripts.run(operation('put', before, { record }, args))
+    }
+    const record = keys.record({ account: home, key: id })
+    const [answer] = await this.#scripts.run(operation('put', home, { record }, args))
     return answer === 'ok'
+  }
+
+  /**
+   * Returns what a key was charged on other accounts than its present one, in nano-credits. What it holds there counts as
+   * charged.
+   */
+  async #chargedElsewhere({ id, account, before }: RecordedKey): Promise<bigint> {
+    const { keys, redis } = this.#scripts
+    const recorded = await orUnavailable(this.#records.accounts.ofKey(id))
+    const others = new Set([...recorded.keys(), ...(before === undefined ? [] : [before])])
+    others.delete(account)
+    let sum = 0n
+    for (const other of others) {
+      const spender = { account: other, key: id }
+      const text = await orUnavailable(redis.hget(keys.of(other).account, partField(spender)))
+      const part = text === null ? undefined : partOf(spender, text)
+      sum += part ? part.charged + part.held : (recorded.get(other) ?? 0n)
+    }
+    return sum
   }
 
   /** Applies the grants of an account from a number on, in their order. */

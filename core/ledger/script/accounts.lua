@@ -15,7 +15,8 @@ end
 
 -- open: creates an account from what the records know, unless it is here: the number of its grants, granted, settled, and the
 -- ordinal of its last entry. shared is '1' if several keys may spend from it; parts has these keys and what each was charged.
--- In an account that is here and was not shared before, the key with its name gets what is no part of another.
+-- With the parts '?' nothing is created: they are read only if they are needed. In an account that is here and was not shared
+-- before, the key with its name gets what is no part of another.
 operations.open = function(key, arg)
   local account = key.account
   local sums = readSums(account, '')
@@ -31,6 +32,7 @@ operations.open = function(key, arg)
     writeSums(account, '', sums)
     return 'ok'
   end
+  if arg.parts == '?' then return 'unknown' end
   redis.call('HSET', account, field.held, '0', field.holds, '0', field.grants, arg.grants, field.granted, arg.granted,
     field.ordinal, arg.ordinal, field.balance, less(arg.granted, arg.settled))
   if arg.shared == '1' then redis.call('HSET', account, PART, '0 0 0') end
@@ -54,7 +56,7 @@ operations.put = function(key, arg)
   if version and tonumber(version) >= tonumber(arg.version) then return 'old ' .. version end
   redis.call('HSET', key.record, field.version, arg.version, field.type, arg.type, field.status, arg.status,
     field.expiresAt, expiresAt, field.digest, arg.digest, field.label, arg.label, field.rotation, arg.rotation,
-    field.createdAt, arg.createdAt, field.cap, arg.cap, field.lifetime, arg.lifetime, field.home, arg.home)
+    field.createdAt, arg.createdAt, field.cap, arg.cap, field.elsewhere, arg.elsewhere, field.lifetime, arg.lifetime, field.home, arg.home)
   return 'ok'
 end
 

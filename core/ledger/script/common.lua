@@ -38,12 +38,12 @@ local function barred(status, expiresAt)
 end
 
 -- Returns why the requests of a key must end: its status, its expiry, or a rotation since they began. Nil if they may
--- continue; its cap follows. The rotation is '' for a quota, which is not a key.
+-- continue; its cap follows, and what it was charged elsewhere. The rotation is '' for a quota, which is not a key.
 local function off(record, rotation)
   if rotation == '' then return nil end
-  local found = redis.call('HMGET', record, field.status, field.expiresAt, field.rotation, field.cap)
+  local found = redis.call('HMGET', record, field.status, field.expiresAt, field.rotation, field.cap, field.elsewhere)
   if not found[1] then return nil end
-  return barred(found[1], found[2]) or (found[3] ~= rotation and 'rotated' or nil), found[4]
+  return barred(found[1], found[2]) or (found[3] ~= rotation and 'rotated' or nil), found[4], found[5]
 end
 
 -- Returns how much a balance gives: the wanted amount, or the whole balance if it is at least `least`. Nil if neither.
@@ -162,12 +162,13 @@ local function writeSums(account, owner, sums)
     unpack(part and { PART .. owner, string.format('%s %.0f %.0f', part.charged, part.held, part.holds) } or {}))
 end
 
--- Returns what a key may hold: the balance, or what is left below its cap for life. '' is none.
-local function roomOf(sums, cap)
+-- Returns what a key may hold: the balance, or what is left below its cap for life. '' is none. elsewhere is what it was charged
+-- on balances from which it was moved away.
+local function roomOf(sums, cap, elsewhere)
   if (cap or '') == '' then return sums.balance end
   local part = sums.part
   local used = part and added(part.charged, whole(part.held)) or added(sums.granted, whole(-sums.balance))
-  return math.min(sums.balance, tonumber(cap) - tonumber(used))
+  return math.min(sums.balance, tonumber(cap) - tonumber(elsewhere or '0') - tonumber(used))
 end
 
 -- Whether an account is a quota (OF_QUOTAS in store-keys.ts). Its exchanges get no entries.

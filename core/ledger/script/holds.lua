@@ -25,7 +25,7 @@ end
 
 -- The fields of a key's record that a hold needs.
 local RECORD = { field.status, field.expiresAt, field.version, field.cap, field.longestWaitSince, field.longestWaitUntil,
-  field.lifetime }
+  field.lifetime, field.elsewhere }
 
 -- Returns the sums of an account and the fields of a key's record, which is a part of its account if that has its name.
 local function readKey(account, record, owner)
@@ -39,7 +39,8 @@ end
 -- clients left do not count. Repeating it changes nothing.
 operations.hold = function(key, arg)
   local wanted, least, concurrency = amount(arg.amount), amount(arg.least), tonumber(arg.concurrency)
-  local sums, status, expiresAt, version, cap, since, untilMs, lifetime = readKey(key.account, key.record, arg.owner)
+  local sums, status, expiresAt, version, cap, since, untilMs, lifetime, elsewhere =
+    readKey(key.account, key.record, arg.owner)
   if not sums or not status then return 'stale' end
   local reason = barred(status, expiresAt)
   if reason then return reason end
@@ -51,7 +52,7 @@ operations.hold = function(key, arg)
     if taken >= concurrency - 1 and
       crowded(key.record, taken, concurrency, tonumber(arg.waitedMs), since, untilMs) then return 'busy' end
   end
-  local room = roomOf(sums, cap)
+  local room = roomOf(sums, cap, elsewhere)
   if arg.half == '1' and room >= 0 then wanted = math.min(wanted, math.max(math.floor(room / 2), least)) end
   local given = affordable(room, wanted, least)
   if not given or not writeHold(key.hold, given, 0, arg.bucket, '-', slotText('0', arg.owner), arg.notes, 'NX') then
@@ -83,12 +84,12 @@ end
 -- store, is restored. A disabled key gets nothing more. The verdict is as for settle. Repeating it changes nothing.
 operations.extend = function(key, arg)
   local wanted, verdict = amount(arg.amount), arg.verdict
-  local reason, cap = off(key.record, arg.rotation)
+  local reason, cap, elsewhere = off(key.record, arg.rotation)
   if reason then return 'off ' .. reason end
   local text = redis.call('GET', key.hold)
   local sums = readSums(key.account, arg.owner)
   if not sums then error('the account is missing') end
-  local room = roomOf(sums, cap)
+  local room = roomOf(sums, cap, elsewhere)
   if text then
     local held, floor, bucket, before, slotOrSharer, notes = readHold(text)
     local more = wanted > held and affordable(room, wanted - held, 1) or 0

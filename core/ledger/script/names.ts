@@ -26,6 +26,7 @@ export const FIELDS = {
   createdAt: 'cr',
   part: 'u:',
   cap: 'cap',
+  elsewhere: 'ew',
   lifetime: 'li',
   home: 'at',
   filledUpTo: 'fr',
@@ -125,7 +126,7 @@ export const OPERATIONS = {
   open: { keys: ['account'], args: ['name', 'grants', 'granted', 'settled', 'ordinal', 'shared', 'parts'] },
   put: {
     keys: ['record'],
-    args: ['version', 'type', 'status', 'expiresAt', 'digest', 'label', 'rotation', 'createdAt', 'cap', 'lifetime', 'home'],
+    args: ['version', 'type', 'status', 'expiresAt', 'digest', 'label', 'rotation', 'createdAt', 'cap', 'elsewhere', 'lifetime', 'home'],
   },
   disable: { keys: ['record'], args: [] },
   grant: { keys: ['account'], args: ['number', 'amount'] },
