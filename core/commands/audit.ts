@@ -6,7 +6,7 @@ import { type Correction, recount, wordsOf } from '../ledger/recovery/recount.ts
 import type { Environment } from '../lib/environment.ts'
 import type { Ledger } from '../ledger/ledger.ts'
 import { orUnavailable } from '../records/unavailable.ts'
-import { find } from './keys.ts'
+import { find } from './subjects.ts'
 import { auditEntry } from './audited.ts'
 import { onLedger } from './shared.ts'
 

@@ -1,36 +1,22 @@
 /** The command line: its commands with their options, and what becomes of mistakes. */
 import { Command, CommanderError } from 'commander'
 import manifest from '../../package.json' with { type: 'json' }
-import type { Config } from '../config/config.ts'
 import type { Environment } from '../lib/environment.ts'
 import { printSchema, type SchemaOptions } from './schema.ts'
 import { type AuditOptions, runAudit } from './audit.ts'
 import { check, listPlugins, plan } from './check.ts'
 import { creditEntry, type CreditOptions } from './credit.ts'
-import {
-  createKeys,
-  listKeys,
-  rotateKey,
-  showKey,
-  showHistory,
-  topUp,
-  type CreateOptions,
-  type HistoryOptions,
-  type ListOptions,
-  type TopUpOptions,
-} from './keys.ts'
-import { setStatus } from './key-status.ts'
+import { addBalanceCommands, addKeyCommands } from './key-commands.ts'
+import { type CommandLine, JSON_OPTION, requireOptions } from './program.ts'
 import { newPlugin, type NewPluginOptions, testPlugins } from './new-plugin.ts'
 import { testNotices } from './notices.ts'
 import { runRebuild } from './rebuild.ts'
-import { listFailures, listRunningOut, showStatement } from './reports.ts'
+import { listFailures } from './reports.ts'
 import { DEFAULT_FILE, configured, UsageError } from './shared.ts'
 import { createToken, listTokens, revokeToken, type TokenOptions } from './tokens.ts'
 import { changeAccount, listAccounts, testAccount } from './upstreams.ts'
 import { showUsage, type UsageOptions } from './usage.ts'
 import { explainRequest } from './why.ts'
-
-const JSON_OPTION = ['--json', 'print JSON'] as const
 
 interface Output {
   readonly json?: boolean
@@ -55,19 +41,6 @@ export async function runCommandLine(
     environment.complain(`tollgate: ${(thrown as Error).message}`)
     await environment.exit(thrown instanceof UsageError ? 2 : 1)
   }
-}
-
-/** The program to which commands are added, and what their actions need. */
-interface CommandLine {
-  readonly program: Command
-  /** For `start`. */
-  readonly environment: Environment
-  /** For all other commands: nothing is logged, since they print their results. */
-  readonly quiet: Environment
-  /** Returns the file that a command was given, or else the one of `--config`. */
-  readonly file: (given?: string) => string
-  /** Runs an action with the checked configuration. */
-  readonly onConfig: (use: (config: Config) => Promise<void>) => Promise<void>
 }
 
 function programOf(environment: Environment, quiet: Environment): Command {
@@ -102,6 +75,7 @@ function programOf(environment: Environment, quiet: Environment): Command {
   addLedgerCommands(line)
   addReportCommands(line)
   addKeyCommands(line)
+  addBalanceCommands(line)
   addTokenCommands(line)
   addUpstreamCommands(line)
   takeConfig(program.commands)
@@ -181,7 +155,11 @@ function addReportCommands({ program, quiet, onConfig }: CommandLine): void {
     .description('print requests, tokens, credits, cost, errors and times, summed up by UTC day')
     .option('--since <day>', 'first day: today, yesterday, 7d or 2026-01-31', 'yesterday')
     .option('--until <day>', 'last day, which is included', 'today')
-    .option('--by <group>', 'key, model, type, account (upstream account), day, status or code (of errors)', 'model')
+    .option(
+      '--by <group>',
+      'key, balance, model, type, account (upstream account), day, status or code (of errors)',
+      'model',
+    )
     .option('--limit <number>', 'print at most so many groups, the highest charges first', '1000')
     .option('--csv', 'print comma-separated values')
     .option('--json', 'print JSON')
@@ -199,104 +177,6 @@ function addReportCommands({ program, quiet, onConfig }: CommandLine): void {
     .description('print what happened to one request, and why')
     .option(...JSON_OPTION)
     .action((request: string, options: Output) => onConfig(config => explainRequest(quiet, config, request, options)))
-}
-
-function addKeyCommands(line: CommandLine): void {
-  const keys = line.program.command('keys').description("create and manage customers' keys").enablePositionalOptions()
-  addKeyCreation(keys, line)
-  addKeyReports(keys, line)
-  addKeyChanges(keys, line)
-}
-
-function addKeyCreation(keys: Command, { quiet, onConfig }: CommandLine): void {
-  keys
-    .command('create')
-    .description('create keys and print them once')
-    .option('--type <type>', 'key type from the configuration (required)')
-    .option('--credits <amount>', 'credits of a balance of its own, such as 25 or 0.5')
-    .option('--balance <id>', 'balance that it spends from, with others: the id of a balance or of its first key')
-    .option('--cap <amount>', 'the most that it may use in its life')
-    .option('--name <name>', 'name for your own use')
-    .option('--expires <when>', 'expiry, such as 30d, 12h or 2030-01-31')
-    .option('--count <number>', 'create so many keys at once: all or none')
-    .option('--batch <name>', 'name of the batch, by which the keys are listed')
-    .option('--csv', 'print comma-separated values')
-    .option(...JSON_OPTION)
-    .action((options: CreateOptions) => {
-      requireOptions(options, 'type')
-      return onConfig(config => createKeys(quiet, config, options))
-    })
-}
-
-function addKeyReports(keys: Command, { quiet, onConfig }: CommandLine): void {
-  keys
-    .command('list')
-    .description('print all keys, or some of them')
-    .option('--search <text>', 'only keys with this in their id, name, batch or label')
-    .option('--type <type>', 'only keys of this type')
-    .option('--batch <name>', 'only keys of this batch')
-    .option('--status <status>', 'only keys that are active, disabled, expired, exhausted or deleted')
-    .option('--limit <number>', 'print at most so many keys')
-    .option('--cursor <id>', 'continue after this key')
-    .option(...JSON_OPTION)
-    .action((options: ListOptions) => onConfig(config => listKeys(quiet, config, options)))
-  keys
-    .command('show <id>')
-    .description('print one key')
-    .option(...JSON_OPTION)
-    .action((id: string, options: Output) => onConfig(config => showKey(quiet, config, id, options)))
-  keys
-    .command('history <id>')
-    .description("print a key's requests, newest first")
-    .option('--limit <number>', 'print at most so many entries', '50')
-    .option('--cursor <number>', 'continue after this entry')
-    .option(...JSON_OPTION)
-    .action((id: string, options: HistoryOptions) => onConfig(config => showHistory(quiet, config, id, options)))
-  keys
-    .command('statement <id>')
-    .description('print what changed the balance of a key, newest first')
-    .option('--limit <number>', 'print at most so many lines', '50')
-    .option('--cursor <cursor>', 'continue after an earlier page')
-    .option('--csv', 'print comma-separated values')
-    .option(...JSON_OPTION)
-    .action((id: string, options) => onConfig(config => showStatement(quiet, config, id, options)))
-  keys
-    .command('running-out')
-    .description('print the keys that are used up soon, at their mean use of the last seven days')
-    .option('--days <number>', 'used up within so many days', '7')
-    .option('--limit <number>', 'print at most so many', '50')
-    .option(...JSON_OPTION)
-    .action(options => onConfig(config => listRunningOut(quiet, config, options)))
-}
-
-function addKeyChanges(keys: Command, { quiet, onConfig }: CommandLine): void {
-  keys
-    .command('topup <id> <credits>')
-    .description("add to a key's allocation")
-    .option('--idempotency-key <key>', 'id of this top-up, such as an invoice number; a repeated id adds nothing')
-    .option(...JSON_OPTION)
-    .action((id: string, credits: string, options: TopUpOptions) =>
-      onConfig(config => topUp(quiet, config, { id, credits }, options)),
-    )
-  keys
-    .command('disable <id>')
-    .description('disable a key')
-    .option(...JSON_OPTION)
-    .action((id: string, options: Output) =>
-      onConfig(config => setStatus(quiet, config, { id, status: 'disabled' }, options)),
-    )
-  keys
-    .command('enable <id>')
-    .description('enable a disabled key')
-    .option(...JSON_OPTION)
-    .action((id: string, options: Output) =>
-      onConfig(config => setStatus(quiet, config, { id, status: 'active' }, options)),
-    )
-  keys
-    .command('rotate <id>')
-    .description('give a key a new secret; balance and history stay')
-    .option(...JSON_OPTION)
-    .action((id: string, options: Output) => onConfig(config => rotateKey(quiet, config, id, options)))
 }
 
 function addTokenCommands({ program, quiet, onConfig }: CommandLine): void {
@@ -350,15 +230,6 @@ function addUpstreamCommands({ program, quiet, onConfig }: CommandLine): void {
     .command('test')
     .description('let the running gateway send a test, and print whether it was delivered')
     .action(() => onConfig(config => testNotices(quiet, config)))
-}
-
-/**
- * Commander would report a missing option before a misspelled one, so required options are checked here.
- * @throws UsageError naming the first option that is missing
- */
-function requireOptions<T extends object>(options: T, ...names: (string & keyof T)[]): void {
-  const missing = names.find(name => options[name] === undefined)
-  if (missing !== undefined) throw new UsageError(`option --${missing} is required`)
 }
 
 /** Accepts `--config` after any command. */

@@ -5,7 +5,7 @@ import { isId } from '../lib/ids.ts'
 import { refund } from '../operator/refund.ts'
 import type { AuditEntry } from '../records/audit-log.ts'
 import { auditEntry } from './audited.ts'
-import { find } from './keys.ts'
+import { find } from './subjects.ts'
 import { onLedger, UsageError } from './shared.ts'
 import type { Environment } from '../lib/environment.ts'
 

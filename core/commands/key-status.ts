@@ -8,7 +8,7 @@ import { addAudit } from '../records/audit-log.ts'
 import type { KeyRecord } from '../records/key-records.ts'
 import { keyView } from '../operator/key-view.ts'
 import { auditEntry } from './audited.ts'
-import { find, type Output, report } from './keys.ts'
+import { find, type Output, report } from './subjects.ts'
 import { onLedger, onStore, StoreFailure, UsageError } from './shared.ts'
 
 const NOT_RECORDED =

@@ -1,25 +1,17 @@
 /** `tollgate keys …`: creates and manages customers' keys in the store that the running gateway uses. */
 import type { Config } from '../config/config.ts'
 import { suggest } from '../lib/suggest.ts'
-import { duration } from '../config/units.ts'
-import type { Reached } from '../keys/changes.ts'
-import type { Keys } from '../keys/keys.ts'
-import { type RecordedKey, whoseOf } from '../records/key-records.ts'
 import { addAudit } from '../records/audit-log.ts'
 import { KEY_STATES } from '../records/key-search.ts'
-import { formatCredits, MAX_AMOUNT, parseDecimal } from '../money/credits.ts'
+import { formatCredits } from '../money/credits.ts'
 import { isoTime, shownEntry } from '../account/views.ts'
 import { keyView, type KeyView } from '../operator/key-view.ts'
 import { csvLine } from '../lib/csv.ts'
 import { auditEntry } from './audited.ts'
 import { inOneLine } from '../lib/printable.ts'
-import { checkName, onLedger, quoted, StoreFailure, UsageError, wholeOption } from './shared.ts'
+import { checkName, onLedger, UsageError, wholeOption } from './shared.ts'
+import { amount, asUsage, expiry, find, found, type Output, report, type Subject } from './subjects.ts'
 import type { Environment } from '../lib/environment.ts'
-
-/** How a command prints its result. */
-export interface Output {
-  readonly json?: boolean
-}
 
 /** Options of `tollgate keys create`. */
 export interface CreateOptions extends Output {
@@ -150,24 +142,25 @@ export interface HistoryOptions extends Output {
 /** Most entries of one page of a history. */
 const ENTRIES_MAX = 10_000
 
-/** Prints entries of a key's history, newest first. */
+/** Prints entries of the history of a key or of a balance, newest first. */
 export async function showHistory(
   environment: Environment,
   config: Config,
-  id: string,
+  subject: Subject,
   options: HistoryOptions,
 ): Promise<void> {
   const count = wholeOption(options.limit, '--limit', ENTRIES_MAX)
   const before =
     options.cursor === undefined ? undefined : wholeOption(options.cursor, '--cursor', Number.MAX_SAFE_INTEGER)
   const entries = await onLedger(environment, config, async (ledger, keys) =>
-    ledger.reads.history(whoseOf(await find(keys, id)), { before, count }),
+    ledger.reads.history((await found(ledger, keys, subject)).whose, { before, count }),
   )
   for (const entry of entries) {
     const shown = shownEntry(entry)
     const { address, cost, attempts, unread } = entry.notes
     const line = {
       ...shown,
+      ...(entry.key !== undefined && { key: entry.key }),
       upstream: entry.notes.upstream ?? null,
       address: address ?? null,
       cost_to_operator_nano: cost ?? null,
@@ -204,72 +197,6 @@ export async function showKey(environment: Environment, config: Config, id: stri
       environment.print(`${name.padEnd(11)} ${inOneLine(value ?? '-')}`)
 }
 
-/** Options of `tollgate keys topup`. */
-export interface TopUpOptions extends Output {
-  readonly idempotencyKey?: string
-}
-
-/** Adds to a key's allocation and prints the new balance. */
-export async function topUp(
-  environment: Environment,
-  config: Config,
-  { id, credits }: { readonly id: string; readonly credits: string },
-  options: TopUpOptions,
-): Promise<void> {
-  const { idempotencyKey = environment.newId() } = options
-  // The key may be pasted into a shell, so characters with a special meaning there are refused.
-  if (!/^(?!sk-)[A-Za-z0-9][\w.:/@+=-]{0,99}$/.test(idempotencyKey)) {
-    throw new UsageError(
-      'an idempotency key has 1 to 100 letters, digits and . _ : / @ + = -, begins with a letter or a digit, and is not an API key',
-    )
-  }
-  const sum = amount(credits)
-  let repeatCommand = ''
-  try {
-    const [added, shown] = await onLedger(environment, config, async (ledger, keys) => {
-      const key = await find(keys, id)
-      repeatCommand = `npx tollgate -c ${quoted(config.file)} keys topup ${key.id} ${credits} --idempotency-key ${idempotencyKey}`
-      environment.onSignal('SIGINT', () => {
-        environment.complain(unknownOutcome('the command was interrupted', repeatCommand))
-        void environment.exit(130)
-      })
-      const audit = auditEntry(environment, 'key.topup', key.id, { credits: formatCredits(sum) })
-      const now = await ledger.accounts.grant(
-        key.account,
-        { id: `topup:${idempotencyKey}`, amount: sum, notes: { reason: 'topup' } },
-        sql => addAudit(sql, audit),
-      )
-      return [now, await keyView(ledger, key, config, environment.now())] as const
-    })
-    const repeated = added ? '' : ' This idempotency key was already used, so nothing was added.'
-    environment.print(
-      options.json ? JSON.stringify({ ...shown, added }) : `${shown.id} now has ${shown.balance} credits.${repeated}`,
-    )
-  } catch (thrown) {
-    if (repeatCommand === '' || !(thrown instanceof StoreFailure)) throw thrown
-    throw new Error(unknownOutcome(thrown.message, repeatCommand), { cause: thrown })
-  }
-}
-
-function unknownOutcome(why: string, repeatCommand: string): string {
-  return `${why}; the top-up may or may not have been done. This command completes it without adding twice:\n  ${repeatCommand}`
-}
-
-/** What to add about a change that is not in force yet. */
-const NOT_IN_STORE: Readonly<Record<Reached, string | undefined>> = {
-  store: undefined,
-  records:
-    'The records have this change, but the store did not answer. A running gateway writes it to the store later. Until then, the store has what it had before.',
-  unknown:
-    'The database failed while this was recorded, so it may or may not have been done. Look at `npx tollgate keys list` before you use it.',
-}
-
-/** Reports a change that is not in force yet. */
-export function report(environment: Environment, reached: Reached | undefined): void {
-  const words = reached && NOT_IN_STORE[reached]
-  if (words !== undefined) environment.complain(words)
-}
-
 /** Gives a key a new secret and prints it. */
 export async function rotateKey(environment: Environment, config: Config, id: string, options: Output): Promise<void> {
   const { key, secret, reached } = await onLedger(environment, config, async (_ledger, keys) =>
@@ -283,40 +210,4 @@ export async function rotateKey(environment: Environment, config: Config, id: st
     environment.print(
       `${secret}\n\nThe key is shown only this once.${reached === 'store' ? ` The old secret of ${key.id} no longer works; balance and history stay.` : ''}`,
     )
-}
-
-/** Finds a key by its id or secret. @throws UsageError if no key has it */
-export async function find(keys: Keys, id: string): Promise<RecordedKey> {
-  const key = await keys.changes.record(id)
-  if (key) return key
-  const which = id.startsWith('sk-') ? 'with this secret' : id
-  throw new UsageError(
-    `there is no key ${which}; find a key by its name or the end of its secret with npx tollgate keys list --search TEXT`,
-  )
-}
-
-/** Throws what an operator asked for and cannot be done as an error of usage. */
-export function asUsage(thrown: unknown): never {
-  throw thrown instanceof RangeError ? new UsageError(thrown.message) : thrown
-}
-
-function amount(text: string): bigint {
-  // `parseDecimal` takes at most nine digits before the point. A longer number is an amount, but too large.
-  const nano = /^\d{10,}$/.test(text) ? MAX_AMOUNT + 1n : parseDecimal(text)
-  if (/^\d+\.\d{10,}$/.test(text))
-    throw new UsageError(`"${text}" has too many digits; an amount has at most nine decimal places`)
-  if (nano === undefined || nano === 0n)
-    throw new UsageError(`"${text}" is not an amount; use a plain decimal above zero, such as 25 or 0.5`)
-  if (nano > MAX_AMOUNT)
-    throw new UsageError(`"${text}" exceeds the maximum of ${formatCredits(MAX_AMOUNT)} credits at a time`)
-  return nano
-}
-
-/** Parses `30d`, `12h`, or a date. */
-function expiry(text: string | undefined, now: number): number | undefined {
-  if (text === undefined) return undefined
-  const at = /^\d{1,6}[smhd]$/.test(text) ? now + duration(text) : Date.parse(text)
-  if (Number.isNaN(at) || at <= now)
-    throw new UsageError(`"${text}" is not a time in the future; use 30d, 12h, or a date such as 2030-01-31`)
-  return at
 }

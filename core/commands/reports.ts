@@ -7,10 +7,9 @@ import { inOneLine } from '../lib/printable.ts'
 import { statementPage } from '../account/statement-page.ts'
 import { isoTime } from '../account/views.ts'
 import { runningOutView } from '../operator/trend.ts'
-import { whoseOf } from '../records/key-records.ts'
 import { runningOut } from '../records/running-out.ts'
 import { csvLine } from '../lib/csv.ts'
-import { find } from './keys.ts'
+import { found, type Subject } from './subjects.ts'
 import { onLedger, onRecords, UsageError, wholeOption } from './shared.ts'
 
 /** Most rows that are printed. */
@@ -69,16 +68,16 @@ export async function listFailures(
   }
 }
 
-/** Prints what changed the balance of a key, newest first. */
+/** Prints what changed the balance of a key, or a balance, newest first. */
 export async function showStatement(
   environment: Environment,
   config: Config,
-  id: string,
+  subject: Subject,
   options: Output & { readonly cursor?: string; readonly csv?: boolean },
 ): Promise<void> {
   const count = wholeOption(options.limit, '--limit', ROWS_MAX)
   const { data, next } = await onLedger(environment, config, async (ledger, keys) =>
-    statementPage(ledger, whoseOf(await find(keys, id)), options.cursor, count),
+    statementPage(ledger, (await found(ledger, keys, subject)).whose, options.cursor, count),
   )
   const rows = data as readonly Readonly<Record<string, string | number | null>>[]
   if (options.csv && rows[0]) environment.print(csvLine(Object.keys(rows[0])))

@@ -6,7 +6,7 @@ import { newToken, tokenView } from '../operator/token-view.ts'
 import { addAudit } from '../records/audit-log.ts'
 import { SCOPES } from '../records/tokens.ts'
 import { auditEntry } from './audited.ts'
-import type { Output } from './keys.ts'
+import type { Output } from './subjects.ts'
 import { inOneLine } from '../lib/printable.ts'
 import { checkName, onRecords, UsageError } from './shared.ts'
 

@@ -11,7 +11,7 @@ import type { Also } from '../records/database.ts'
 import { Pool } from '../pool/pool.ts'
 import { PoolSharing, recordDisabled } from '../pool/sharing.ts'
 import { auditEntry } from './audited.ts'
-import type { Output } from './keys.ts'
+import type { Output } from './subjects.ts'
 import { inOneLine } from '../lib/printable.ts'
 import { onLedger, StoreFailure, UsageError } from './shared.ts'
 

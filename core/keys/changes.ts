@@ -3,14 +3,16 @@ import { randomBytes } from 'node:crypto'
 import { sideBySide } from '../lib/side-by-side.ts'
 import { turn } from '../lib/turns.ts'
 import { GatewayError } from '../errors.ts'
-import { CommitInDoubt, RecordsError, type Sql } from '../records/database.ts'
-import type { Metadata } from '../records/account-records.ts'
+import { RecordsError, type Sql } from '../records/database.ts'
+import type { Metadata } from '../records/account-rows.ts'
 import type { KeyRecord, RecordedKey } from '../records/key-records.ts'
 import { secretDigest, newSecret, type Secret } from './secrets.ts'
 import type { Ledger } from '../ledger/ledger.ts'
 import { operation, readFields } from '../ledger/script/names.ts'
 import type { Scripts } from '../ledger/script/scripts.ts'
 import { causeOf, orUnavailable } from '../records/unavailable.ts'
+import { moveKey } from './move.ts'
+import { type Reached, recordedSurely } from './recorded.ts'
 
 /** The properties of new keys. */
 export interface NewKeys {
@@ -32,14 +34,6 @@ export interface NewKeys {
   /** What a shop calls their balances, if they are new. */
   readonly externalId?: string | undefined
 }
-
-/**
- * Where a change of a key is:
- * - `store`: in the records and in the store. It is in force.
- * - `records`: in the records only. A running gateway writes it to the store later.
- * - `unknown`: the database failed at that moment, so the change may or may not be recorded.
- */
-export type Reached = 'store' | 'records' | 'unknown'
 
 /** What an operator may change of a key. An empty label is replaced by the hint; null as expiry means never. */
 export interface KeyEdit {
@@ -117,7 +111,8 @@ export class KeyChanges {
       if (created.length % MADE_AT_ONCE === 0) await turn()
     }
     const keys = created.map(({ key }) => key)
-    const recorded = await this.#recorded(
+    const recorded = await recordedSurely(
+      this.#ledger.records,
       async () => {
         const at = this.#ledger.continuity.now()
         const within = also && ((sql: Sql) => also(sql, keys))
@@ -151,36 +146,6 @@ export class KeyChanges {
     const { shared, ordinal, settled, endedAt, ...rest } = sums ?? fresh
     const own = { shared, ordinal, settled, endedAt, grants: rest.grants, granted: rest.granted }
     return keys.map(key => ({ ...key, ...own, externalId: rest.externalId, pending: true }))
-  }
-
-  /**
-   * Records a change. If the answer is lost, looks whether it was recorded.
-   * @param record returns whether the change was possible
-   * @param key one of the keys as they are recorded then
-   * @param isNewSecret whether only this change can have given the key its secret
-   * @returns what `record` returns, or `unknown`
-   * @throws GatewayError unavailable if it was not recorded
-   */
-  async #recorded(
-    record: () => Promise<boolean>,
-    key: KeyRecord | undefined,
-    isNewSecret: boolean,
-  ): Promise<boolean | 'unknown'> {
-    try {
-      return await orUnavailable(record())
-    } catch (thrown) {
-      if (!key || !(causeOf(thrown) instanceof CommitInDoubt)) throw thrown
-      const found = await this.#ledger.records.keys.getInTurn(key.id).then(
-        now => ({ now }),
-        () => undefined,
-      )
-      if (!found) return 'unknown'
-      const { now } = found
-      if (now && isSame(now, key)) return true
-      // Another change came after this one, or instead of it. Only a new secret says which.
-      if (now && now.version > key.version) return isNewSecret && now.digest === key.digest ? true : 'unknown'
-      throw thrown
-    }
   }
 
   /** Writes recorded keys to the store. */
@@ -269,52 +234,11 @@ export class KeyChanges {
     return (await this.#change(id, edited, also)).reached
   }
 
-  /**
-   * Lets a key spend from another balance. Requests that run end on the balance before, and their history stays there.
-   * @throws GatewayError unavailable if nothing was changed; RangeError if there is no such key or balance, or if the key is
-   * deleted
-   */
+  /** Lets a key spend from another balance: see `moveKey`. */
   async move(id: string, to: string, { also }: ChangeExtras = {}): Promise<Reached> {
-    const { scripts, records, restorer, continuity, background } = this.#ledger
-    for (;;) {
-      const before = await orUnavailable(records.keys.get(id))
-      if (!before) throw new RangeError(`there is no key ${id}`)
-      if (before.status === 'deleted') throw new RangeError(`the key ${id} is deleted`)
-      if (before.account === to) return 'store'
-      const record = scripts.keys.record({ account: before.account, key: id })
-      const inStore = await orUnavailable(readFields(scripts.redis, record, ['version', 'status']))
-      // The store is the first to know that a key is disabled.
-      if (before.status === 'active' && inStore.status === 'disabled') {
-        await background.recordChanged(id)
-        continue
-      }
-      const version = Math.max(before.version, Number(inStore.version ?? 0)) + 1
-      let isThere = true
-      const change = async (): Promise<boolean> => {
-        const moved = await records.keys.move(
-          before,
-          to,
-          { version, at: continuity.now() },
-          also && (sql => also(sql, [before])),
-        )
-        isThere = moved !== undefined
-        return moved === true
-      }
-      const recorded = await this.#recorded(change, { ...before, account: to, version }, false)
-      if (!isThere) throw new RangeError(`there is no balance ${to}`)
-      if (recorded === 'unknown') return recorded
-      // Somebody else has changed it meanwhile.
-      if (!recorded) continue
-      try {
-        const key = await orUnavailable(records.keys.get(id))
-        if (!key || !(await restorer.restore(key))) continue
-        this.#observer.changed(key.digest)
-        await records.keys.applied([key], continuity.now()).catch(() => {})
-        return 'store'
-      } catch {
-        return 'records'
-      }
-    }
+    const { key, reached } = await moveKey(this.#ledger, { id, to }, also)
+    if (key) this.#observer.changed(key.digest)
+    return reached
   }
 
   /**
@@ -380,7 +304,7 @@ export class KeyChanges {
         const first = recorded || !also ? undefined : (sql: Sql) => also(sql, [key])
         const { version: from } = before
         const change = () => records.keys.change(id, key, { from, at, pending: true }, first)
-        isRecorded = await this.#recorded(change, key, key.digest !== before.digest)
+        isRecorded = await recordedSurely(this.#ledger.records, change, key, key.digest !== before.digest)
       } catch (thrown) {
         if (recorded) return { key: recorded, reached: 'records' }
         throw thrown
@@ -400,23 +324,6 @@ export class KeyChanges {
       return { key, reached: 'store' }
     }
   }
-}
-
-/** Whether two records of a key say the same. */
-function isSame(one: KeyRecord, other: KeyRecord): boolean {
-  const members = [
-    'version',
-    'digest',
-    'status',
-    'name',
-    'label',
-    'expiresAt',
-    'rotation',
-    'cap',
-    'type',
-    'account',
-  ] as const
-  return members.every(member => one[member] === other[member])
 }
 
 /**

@@ -4,7 +4,7 @@
  */
 import { sideBySide } from '../lib/side-by-side.ts'
 import { type Balance, chargesAdded, type HistoryEntry } from '../records/entry.ts'
-import type { RecordedAccount } from '../records/account-records.ts'
+import type { RecordedAccount } from '../records/account-rows.ts'
 import type { RecordedKey } from '../records/key-records.ts'
 import { chargeParts, recomputed } from './entries.ts'
 import { type Opinion, Opinions } from './opinions.ts'

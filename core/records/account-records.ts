@@ -1,50 +1,25 @@
 /** Accounts and their grants in the records. */
 import {
+  accountOf,
+  insertRows,
+  type Metadata,
+  type NewAccount,
+  noteApplied,
+  type RecordedAccount,
+  SUMS,
+} from './account-rows.ts'
+import {
   type Also,
   bigintOf,
   type Database,
   insertAll,
+  likeIn,
+  nextNo,
+  patternOf,
   RecordsError,
-  type Row,
   selectIn,
-  type Sql,
   type SqlValue,
 } from './database.ts'
-import { DAY_COLUMNS } from './day-sums.ts'
-
-/** Prefix of the ids of accounts that were not made with a key. */
-export const ACCOUNT_PREFIX = 'bal_'
-
-/** What an operator notes of a key or of a balance. */
-export type Metadata = Readonly<Record<string, string>>
-
-/** An account with the sums that the records know of it. */
-export interface RecordedAccount {
-  readonly id: string
-  /** The operator's own name for it, and what a shop calls it; both may be empty. */
-  readonly name: string
-  readonly externalId: string
-  readonly metadata: Metadata
-  readonly createdAt: number
-  /** Whether several keys may spend from it. */
-  readonly shared: boolean
-  /** The number of its grants, and their sum in nano-credits. */
-  readonly grants: number
-  readonly granted: bigint
-  /** What its recorded exchanges were charged, and the number of the latest of its recorded entries. */
-  readonly settled: bigint
-  readonly ordinal: number
-  /** When its latest recorded exchange ended, in milliseconds since the epoch. */
-  readonly endedAt: number
-  /** True until the store has all its grants. */
-  readonly pending: boolean
-}
-
-/** The sums of an account, as far as they are recorded. */
-export type AccountSums = Pick<
-  RecordedAccount,
-  'id' | 'shared' | 'grants' | 'granted' | 'settled' | 'ordinal' | 'endedAt'
->
 
 /** One grant. What an operator takes back is a grant with a negative amount. */
 export interface Grant {
@@ -58,84 +33,23 @@ export interface Grant {
   readonly notes: Readonly<Record<string, string>>
 }
 
-/** The columns of an account `a` with its totals `t`. */
-export const SUMS = `a.name AS account_name, a.external, a.metadata AS account_metadata, a.created AS account_created,
-  a.shared, a.grants, a.granted, COALESCE(t.settled, 0) AS settled, COALESCE(t.ordinal, 0) AS ordinal,
-  COALESCE(t.changed, 0) AS ended_at`
 const SELECT = `SELECT a.no, a.id, a.pending, ${SUMS} FROM accounts a LEFT JOIN totals t ON t.account = a.no`
 
-/** What is written of an account and of a key that the records only have. */
-export interface Changed {
-  readonly pending: boolean
-  /** When it was changed last, in milliseconds since the epoch. */
-  readonly changed: number
+/** What an operator may change of an account. Undefined stays as it is. */
+export interface AccountEdit {
+  readonly name?: string | undefined
+  readonly externalId?: string | undefined
+  readonly metadata?: Metadata | undefined
 }
 
-/** An account as it is inserted. */
-export interface NewAccount
-  extends
-    Changed,
-    Pick<RecordedAccount, 'id' | 'grants' | 'granted' | 'createdAt' | 'shared' | 'name' | 'externalId' | 'metadata'> {}
-
-/** Inserts accounts under consecutive numbers, from one on. */
-export async function insertRows(sql: Sql, first: number, accounts: readonly NewAccount[]): Promise<void> {
-  await insertAll(
-    sql,
-    'INSERT INTO accounts (no, id, name, external, metadata, shared, created, grants, granted, pending, changed)',
-    accounts.map((account, index): SqlValue[] => [
-      first + index,
-      account.id,
-      account.name,
-      account.externalId || null,
-      JSON.stringify(account.metadata),
-      account.shared ? 1 : 0,
-      account.createdAt,
-      account.grants,
-      account.granted,
-      account.pending ? 1 : 0,
-      account.changed,
-    ]),
-    '',
-  )
-}
-
-/** The tables that have sums by key, with what is copied to them when an account is shared. */
-const SUMS_BY_KEY = [
-  `INSERT INTO key_totals (account, key, settled, requests, input, output, quarantined)
-   SELECT account, account, settled, requests, input, output, quarantined FROM totals WHERE account = ?`,
-  `INSERT INTO day_keys (key, account, {COLUMNS}) SELECT account, account, {COLUMNS} FROM day_accounts WHERE account = ?`,
-  `INSERT INTO key_models (key, account, model, requests, input, output, charge)
-   SELECT account, account, model, requests, input, output, charge FROM account_models WHERE account = ?`,
-  `INSERT INTO day_key_models (key, account, day, model, requests, input, output, charge)
-   SELECT account, account, day, model, requests, input, output, charge FROM day_account_models WHERE account = ?`,
-] as const
-
-/**
- * Lets several keys spend from an account. What was charged until now, was charged by the key that it was made with.
- * @param at the time by the store's clock, in milliseconds since the epoch
- * @returns the number of the account; undefined if there is none
- */
-export async function share(sql: Sql, account: string, at: number): Promise<number | undefined> {
-  const [row] = await sql.all('SELECT no, shared FROM accounts WHERE id = ?', [account])
-  if (!row) return undefined
-  const no = Number(row['no'])
-  if (Number(row['shared']) === 1) return no
-  for (const copy of SUMS_BY_KEY) await sql.all(copy.replaceAll('{COLUMNS}', DAY_COLUMNS), [no])
-  await sql.all('UPDATE accounts SET shared = 1, pending = 1, changed = ? WHERE no = ?', [at, no])
-  return no
-}
-
-/** Notes that the store knows the grants of an account as they were read. */
-export async function noteApplied(
-  sql: Sql,
-  { id, grants }: Pick<RecordedAccount, 'id' | 'grants'>,
-  at: number,
-): Promise<void> {
-  await sql.all(
-    `UPDATE accounts SET pending = 0, changed = CASE WHEN changed > ? THEN changed ELSE ? END
-     WHERE id = ? AND grants = ? AND pending = 1`,
-    [at, at, id, grants],
-  )
+/** Which accounts to list, the newest first. */
+export interface AccountSearch {
+  /** Part of the id, the name or the external id, also of a key that spends from it. */
+  readonly text?: string | undefined
+  readonly externalId?: string | undefined
+  /** The id of the last account of the page before. */
+  readonly after?: string | undefined
+  readonly count: number
 }
 
 /** Reads and writes accounts. */
@@ -150,6 +64,87 @@ export class AccountRecords {
   async get(id: string): Promise<RecordedAccount | undefined> {
     const [row] = await this.#database.all(`${SELECT} WHERE a.id = ?`, [id])
     return row && accountOf(row)
+  }
+
+  /**
+   * Adds an account without a key, with its first grant in nano-credits, 0 for none. It is pending until `applied`.
+   * @param at the time by the store's clock, in milliseconds since the epoch
+   */
+  async add(
+    account: Omit<NewAccount, 'grants' | 'granted' | 'pending' | 'changed'>,
+    granted: bigint,
+    at: number,
+    also?: Also,
+  ): Promise<void> {
+    await this.#database.transaction(async sql => {
+      const no = Math.max(await nextNo(sql, 'accounts'), await nextNo(sql, 'keys'))
+      const grants = granted > 0n ? 1 : 0
+      await insertRows(sql, no, [{ ...account, grants, granted, pending: true, changed: at }])
+      await also?.(sql)
+      if (grants === 0) return
+      const values = [no, 1, `${account.id}-first`, granted, at, JSON.stringify({ reason: 'created' }), granted, 1]
+      await insertAll(sql, 'INSERT INTO grants (account, n, id, amount, at, notes, balance, booking)', [values], '')
+    })
+  }
+
+  /** Changes what an operator notes of an account. @returns whether there is one */
+  edit(id: string, { name, externalId, metadata }: AccountEdit, also?: Also): Promise<boolean> {
+    return this.#database.transaction(async sql => {
+      const rows = await sql.all(
+        `UPDATE accounts SET name = COALESCE(?, name), metadata = COALESCE(?, metadata),
+         external = CASE WHEN ? = 1 THEN ? ELSE external END WHERE id = ? RETURNING no`,
+        [
+          name ?? null,
+          metadata === undefined ? null : JSON.stringify(metadata),
+          externalId === undefined ? 0 : 1,
+          externalId || null,
+          id,
+        ],
+      )
+      if (rows.length > 0) await also?.(sql)
+      return rows.length > 0
+    })
+  }
+
+  /** Lists accounts, one page at a time, the newest first. */
+  async list({ text, externalId, after, count }: AccountSearch): Promise<RecordedAccount[]> {
+    const conditions = ['TRUE']
+    const values: SqlValue[] = []
+    if (externalId !== undefined) {
+      conditions.push('a.external = ?')
+      values.push(externalId)
+    }
+    if (text !== undefined) {
+      const like = patternOf(text)
+      const matches = (table: string, names: readonly string[]): string =>
+        names.map(name => likeIn(this.#database.dialect, `${table}.${name}`, like)).join(' OR ')
+      const own = ['id', 'name', 'external'] as const
+      const ofKeys = ['id', 'name', 'label', 'hint'] as const
+      conditions.push(
+        `(${matches('a', own)} OR EXISTS (SELECT 1 FROM keys o WHERE o.account = a.no AND (${matches('o', ofKeys)})))`,
+      )
+      values.push(...[...own, ...ofKeys].map(() => like))
+    }
+    if (after !== undefined) {
+      conditions.push('a.no < (SELECT no FROM accounts WHERE id = ?)')
+      values.push(after)
+    }
+    const rows = await this.#database.all(`${SELECT} WHERE ${conditions.join(' AND ')} ORDER BY a.no DESC LIMIT ?`, [
+      ...values,
+      count,
+    ])
+    return rows.map(accountOf)
+  }
+
+  /** Returns the number of keys that spend from each of some accounts, and are not deleted, by account. */
+  async countKeys(ids: readonly string[]): Promise<ReadonlyMap<string, number>> {
+    const rows = await selectIn(
+      this.#database,
+      `SELECT a.id, (SELECT COUNT(*) FROM keys k WHERE k.account = a.no AND k.status <> 'deleted') AS keys FROM accounts a
+       WHERE a.id`,
+      ids,
+    )
+    return new Map(rows.map(row => [String(row['id']), Number(row['keys'])]))
   }
 
   /** Finds accounts by their ids. */
@@ -291,23 +286,5 @@ export class AccountRecords {
       at: Number(row['at']),
       notes: JSON.parse(String(row['notes'])) as Record<string, string>,
     }))
-  }
-}
-
-/** Reads the sums of an account from a row with SUMS. */
-export function accountOf(row: Row): RecordedAccount {
-  return {
-    id: String(row['id']),
-    name: String(row['account_name']),
-    externalId: String(row['external'] ?? ''),
-    metadata: JSON.parse(String(row['account_metadata'])) as Metadata,
-    createdAt: Number(row['account_created']),
-    shared: Number(row['shared']) === 1,
-    grants: Number(row['grants']),
-    granted: bigintOf(row, 'granted'),
-    settled: bigintOf(row, 'settled'),
-    ordinal: Number(row['ordinal']),
-    endedAt: Number(row['ended_at']),
-    pending: Number(row['pending']) === 1,
   }
 }

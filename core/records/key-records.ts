@@ -9,7 +9,7 @@ import {
   type RecordedAccount,
   share,
   SUMS,
-} from './account-records.ts'
+} from './account-rows.ts'
 import { type Also, type Database, insertAll, nextNo, type Row, selectIn, type Sql, type SqlValue } from './database.ts'
 import type { Whose } from './entry.ts'
 import { KEYS, type KeySearch, searchOf } from './key-search.ts'
@@ -189,8 +189,8 @@ export class KeyRecords {
   ): Promise<boolean | undefined> {
     return this.#database.transaction(async sql => {
       const account = await share(sql, to, at)
-      const before = await share(sql, key.account, at)
-      if (account === undefined || before === undefined) return undefined
+      if (account === undefined) return undefined
+      const before = (await share(sql, key.account, at)) ?? 0
       const rows = await sql.all(
         `UPDATE keys SET account = ?, before = ?, version = ?, changed = ?, pending = 1
          WHERE id = ? AND version = ? AND account = ? RETURNING no`,

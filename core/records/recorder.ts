@@ -18,7 +18,7 @@ import {
 } from './database.ts'
 import { counting, type EndedEntry, type HistoryEntry, latestEndMs } from './entry.ts'
 import { epochToRecord } from './migrations.ts'
-import { ACCOUNT_PREFIX } from './account-records.ts'
+import { ACCOUNT_PREFIX } from './account-rows.ts'
 import { insertKeys } from './key-records.ts'
 import { Months } from './months.ts'
 import type { Names, NewNames } from './names.ts'

@@ -1,5 +1,5 @@
 /** Writes to the records what the store knows of accounts and keys, after the database fell back. */
-import { type RecordedAccount, share } from './account-records.ts'
+import { type RecordedAccount, share } from './account-rows.ts'
 import { bigintOf, type Database, insertAll, selectIn, type Sql, type Row } from './database.ts'
 import { insertKeys, type KeyRecord } from './key-records.ts'
 

@@ -1,93 +1,123 @@
-/** The balances of keys in the admin API. */
+/** Credits in the admin API: added to balances, and taken back. */
 import { formatCredits } from 'tollgate/plugin'
 import * as operator from 'tollgate/plugin/operator'
 import { isoTime } from 'tollgate/plugin/operator'
 import { keyView } from './keys.ts'
-import { amountOf, type Call, keyOf, noting, type Operation, operation } from './operation.ts'
-import { GIVEN_AMOUNT, GIVEN_NAME, GRANT, KEY, listOf, shape } from './schemas.ts'
+import {
+  amountOf,
+  balanceOf,
+  type Call,
+  keyOf,
+  noting,
+  type Operation,
+  operation,
+  type SubjectKind,
+  subjectOf,
+  SUBJECTS,
+} from './operation.ts'
+import { BALANCE, GIVEN_AMOUNT, GIVEN_NAME, GRANT, KEY, listOf, shape } from './schemas.ts'
 
 /** Adds to a balance, or takes something back. */
 async function credit(
   call: Call<unknown, { readonly credits: string | number; readonly reason?: string }>,
   action: 'topup' | 'deduct',
+  kind: SubjectKind,
 ) {
   const { ledger } = call.office
-  const { id, account } = await keyOf(call)
+  const { id, account } = await subjectOf(call, kind)
   const sum = amountOf(call.body.credits)
   const { reason = '' } = call.body
   const amount = action === 'topup' ? sum : -sum
   const done = { id, credited: formatCredits(amount) }
   const details = { credits: done.credited, ...(reason !== '' && { reason }) }
   const notes = { reason: action, ...(reason !== '' && { note: reason }) }
-  const also = noting(call, done, { action: `key.${action}`, target: id, details })
+  const also = noting(call, done, { action: `${kind}.${action}`, target: id, details })
   const added = await ledger.accounts.grant(account, { id: `api:${call.once.id}`, amount, notes }, also)
   const known = added ? undefined : await operator.orUnavailable(ledger.records.requests.find(call.once.id))
   if (known) throw new operator.RequestDone(known)
   return done
 }
 
-const CREDITED = shape('CreditedKey', { ...KEY.properties, credited: { type: 'string' } })
+const CREDITED = {
+  key: shape('CreditedKey', { ...KEY.properties, credited: { type: 'string' } }),
+  balance: shape('CreditedBalance', { ...BALANCE.properties, credited: { type: 'string' } }),
+} as const
 
-async function credited({ id, credited: amount }: { id: string; credited: string }, call: Call) {
-  await call.office.keys.changes.bringUp([id])
-  return { ...(await keyView(call, await keyOf(call, id))), credited: amount }
+/** Returns the view of what was credited. */
+function creditedOf(kind: SubjectKind) {
+  return async ({ id, credited }: { id: string; credited: string }, call: Call) => {
+    if (kind === 'balance') {
+      const [view] = await operator.balanceViews(call.office.ledger, [await balanceOf(call, id)])
+      return { ...view, credited }
+    }
+    await call.office.keys.changes.bringUp([id])
+    return { ...(await keyView(call, await keyOf(call, id))), credited }
+  }
 }
 
-const topUp = operation({
-  method: 'POST',
-  path: '/keys/{id}/topup',
-  summary: "Add to a key's balance.",
-  scope: 'keys',
-  creates: 'grant',
-  body: {
-    type: 'object',
-    additionalProperties: false,
-    required: ['credits'],
-    properties: { credits: GIVEN_AMOUNT, reason: GIVEN_NAME },
-  },
-  reply: CREDITED,
-  run: call => credit(call as never, 'topup'),
-  show: credited,
-})
-
-const deduct = operation({
-  method: 'POST',
-  path: '/keys/{id}/deduct',
-  summary: "Take something of a key's balance back, at most what is left.",
-  scope: 'keys',
-  creates: 'grant',
-  body: {
-    type: 'object',
-    additionalProperties: false,
-    required: ['credits', 'reason'],
-    properties: {
-      credits: GIVEN_AMOUNT,
-      reason: { ...GIVEN_NAME, minLength: 1, expected: 'a reason of 1 to 200 characters' },
+function topUp(kind: SubjectKind): Operation {
+  return operation({
+    method: 'POST',
+    path: `${SUBJECTS[kind].path}/topup`,
+    summary: kind === 'key' ? 'Add to the balance of a key.' : 'Add to a balance.',
+    scope: 'keys',
+    creates: 'grant',
+    body: {
+      type: 'object',
+      additionalProperties: false,
+      required: ['credits'],
+      properties: { credits: GIVEN_AMOUNT, reason: GIVEN_NAME },
     },
-  },
-  reply: CREDITED,
-  run: call => credit(call as never, 'deduct'),
-  show: credited,
-})
+    reply: CREDITED[kind],
+    run: call => credit(call as never, 'topup', kind),
+    show: creditedOf(kind),
+  })
+}
 
-const REASONS: Readonly<Record<string, string>> = { created: 'created with the key', code: 'redeem code' }
+function deduct(kind: SubjectKind): Operation {
+  return operation({
+    method: 'POST',
+    path: `${SUBJECTS[kind].path}/deduct`,
+    summary: `Take something of ${kind === 'key' ? 'the balance of a key' : 'a balance'} back, at most what is left.`,
+    scope: 'keys',
+    creates: 'grant',
+    body: {
+      type: 'object',
+      additionalProperties: false,
+      required: ['credits', 'reason'],
+      properties: {
+        credits: GIVEN_AMOUNT,
+        reason: { ...GIVEN_NAME, minLength: 1, expected: 'a reason of 1 to 200 characters' },
+      },
+    },
+    reply: CREDITED[kind],
+    run: call => credit(call as never, 'deduct', kind),
+    show: creditedOf(kind),
+  })
+}
 
-const grants = operation({
-  method: 'GET',
-  path: '/keys/{id}/grants',
-  summary: 'List what was added to the balance of a key and taken back, oldest first.',
-  scope: 'read',
-  reply: listOf(GRANT),
-  async run(call) {
-    const { account } = await keyOf(call)
-    const all = await operator.orUnavailable(call.office.ledger.records.accounts.grants(account, 1))
-    const data = all.map(({ id: grant, amount, at, notes }) => {
-      const { reason = '', note = notes['code'] ?? '' } = notes
-      return { id: grant, credits: formatCredits(amount), at: isoTime(at), reason: REASONS[reason] ?? reason, note }
-    })
-    return { object: 'list', data, has_more: false, next_cursor: null }
-  },
-})
+const REASONS: Readonly<Record<string, string>> = { created: 'created with it', code: 'redeem code' }
 
-/** All of them. */
-export const CREDIT_OPERATIONS: readonly Operation[] = [topUp, deduct, grants]
+function grants(kind: SubjectKind): Operation {
+  return operation({
+    method: 'GET',
+    path: `${SUBJECTS[kind].path}/grants`,
+    summary: `List what was added to ${kind === 'key' ? 'the balance of a key' : 'a balance'} and taken back, oldest first.`,
+    scope: 'read',
+    reply: listOf(GRANT),
+    async run(call) {
+      const { account } = await subjectOf(call, kind)
+      const all = await operator.orUnavailable(call.office.ledger.records.accounts.grants(account, 1))
+      const data = all.map(({ id: grant, amount, at, notes }) => {
+        const { reason = '', note = notes['code'] ?? '' } = notes
+        return { id: grant, credits: formatCredits(amount), at: isoTime(at), reason: REASONS[reason] ?? reason, note }
+      })
+      return { object: 'list', data, has_more: false, next_cursor: null }
+    },
+  })
+}
+
+/** All of them, for keys or for balances. */
+export function creditOperations(kind: SubjectKind): readonly Operation[] {
+  return [topUp(kind), deduct(kind), grants(kind)]
+}

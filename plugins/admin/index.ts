@@ -11,21 +11,24 @@ import {
 } from 'tollgate/plugin/operator'
 import { Access } from './access.ts'
 import { CODE_OPERATIONS } from './codes.ts'
-import { CREDIT_OPERATIONS } from './credits.ts'
+import { BALANCE_OPERATIONS } from './balances.ts'
+import { creditOperations } from './credits.ts'
 import { KEY_LISTS } from './key-list.ts'
 import { KEY_OPERATIONS } from './keys.ts'
 import { OFFICE_OPERATIONS } from './office.ts'
 import { Once } from './once.ts'
 import { openapiOf } from './openapi.ts'
 import type { Call, Office, Operation } from './operation.ts'
-import { REPORT_OPERATIONS } from './reports.ts'
+import { REPORT_OPERATIONS, reportsOn } from './reports.ts'
 import { REQUEST_OPERATIONS } from './requests.ts'
 
 const OPERATIONS: readonly Operation[] = [
   ...KEY_LISTS,
   ...KEY_OPERATIONS,
-  ...CREDIT_OPERATIONS,
+  ...creditOperations('key'),
+  ...BALANCE_OPERATIONS,
   ...CODE_OPERATIONS,
+  ...reportsOn('key'),
   ...REPORT_OPERATIONS,
   ...REQUEST_OPERATIONS,
   ...OFFICE_OPERATIONS,

@@ -252,5 +252,26 @@ const rotate = operation({
   },
 })
 
+const move = operation({
+  method: 'POST',
+  path: '/keys/{id}/move',
+  summary:
+    'Let a key spend from another balance. Requests that run end on the balance before; their history stays there.',
+  scope: 'keys',
+  body: {
+    type: 'object',
+    additionalProperties: false,
+    required: ['balance_id'],
+    properties: { balance_id: { type: 'string', maxLength: 64, expected: 'the id of a balance' } },
+  },
+  reply: CHANGED_KEY,
+  async run(call) {
+    const { id, account } = await keyOf(call)
+    const { balance_id: to } = call.body
+    const also = noting(call, {}, { action: 'key.move', target: id, details: { from: account, to } })
+    return changed(call, await call.office.keys.changes.move(id, to, { also }))
+  },
+})
+
 /** The operations on single keys, and the one that creates them. */
-export const KEY_OPERATIONS: readonly Operation[] = [create, show, edit, remove, disable, enable, rotate]
+export const KEY_OPERATIONS: readonly Operation[] = [create, show, edit, remove, disable, enable, rotate, move]

@@ -168,6 +168,39 @@ export async function keyOf(call: Call, id = call.params['id'] ?? ''): Promise<o
   return key
 }
 
+/** What an operation is about: a key, or a balance. */
+export interface Subject {
+  readonly id: string
+  /** The id of the balance. */
+  readonly account: string
+  readonly whose: operator.Whose
+}
+
+/** The words of the path and of the summary of an operation that keys and balances have alike. */
+export const SUBJECTS = {
+  key: { path: '/keys/{id}', words: 'a key' },
+  balance: { path: '/balances/{id}', words: 'a balance' },
+} as const
+/** One of them. */
+export type SubjectKind = keyof typeof SUBJECTS
+
+/** Finds the key or the balance of a path. @throws GatewayError not_found */
+export async function subjectOf(call: Call, kind: SubjectKind): Promise<Subject> {
+  if (kind === 'key') {
+    const key = await keyOf(call)
+    return { id: key.id, account: key.account, whose: operator.whoseOf(key) }
+  }
+  const { id } = await balanceOf(call)
+  return { id, account: id, whose: { account: id } }
+}
+
+/** Finds a balance by its id. @throws GatewayError not_found */
+export async function balanceOf(call: Call, id = call.params['id'] ?? ''): Promise<operator.RecordedAccount> {
+  const found = await operator.orUnavailable(call.office.ledger.records.accounts.get(id))
+  if (!found) throw new GatewayError('not_found', { message: `There is no balance ${shownId(id)}.` })
+  return found
+}
+
 /** Returns what operators call keys, by their ids: the name, or else the end of the secret. */
 export async function namesOf(
   { records }: BuiltInHost['ledger'],
@@ -179,5 +212,5 @@ export async function namesOf(
 
 /** An id may be anything that a caller has put into the path, even a secret. */
 export function shownId(id: string): string {
-  return /^(?:key|code|tok)_[\w-]{1,60}$/.test(id) ? id : 'with this id'
+  return /^(?:key|bal|code|tok)_[\w-]{1,60}$/.test(id) ? id : 'with this id'
 }

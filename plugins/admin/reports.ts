@@ -13,7 +13,7 @@ import {
   STATEMENT_COLUMNS,
   statementPage,
 } from 'tollgate/plugin/operator'
-import { type Call, keyOf, namesOf, type Operation, operation } from './operation.ts'
+import { type Call, namesOf, type Operation, operation, type SubjectKind, subjectOf, SUBJECTS } from './operation.ts'
 import { ENTRY, KEY_DAY, LINE, OVERVIEW, TREND, USAGE } from './report-schemas.ts'
 import { DAY, listOf } from './schemas.ts'
 
@@ -28,7 +28,7 @@ const usage = operation({
   method: 'GET',
   path: '/usage',
   summary:
-    'Add up the usage by key, model, type, upstream account, day, status or error code; the highest charges first.',
+    'Add up the usage by key, balance, model, type, upstream account, day, status or error code; the highest charges first.',
   scope: 'read',
   query: {
     type: 'object',
@@ -61,18 +61,21 @@ function wrongCursor(): GatewayError {
   return new GatewayError('bad_request', { message: '"cursor" must be the next_cursor of a page.', param: 'cursor' })
 }
 
-const keyUsage = operation({
-  method: 'GET',
-  path: '/keys/{id}/usage',
-  summary: 'Show the usage of a key by day and model. Days without requests are absent.',
-  scope: 'read',
-  query: { type: 'object', additionalProperties: false, properties: { from: DAY, to: DAY } },
-  reply: listOf(KEY_DAY),
-  async run(call) {
-    const { ledger, now } = call.office
-    return keyDays(ledger, operator.whoseOf(await keyOf(call)), call.x.query, now())
-  },
-})
+function usageOf(kind: SubjectKind): Operation {
+  return operation({
+    method: 'GET',
+    path: `${SUBJECTS[kind].path}/usage`,
+    summary: `Show the usage of ${SUBJECTS[kind].words} by day and model. Days without requests are absent.`,
+    scope: 'read',
+    query: { type: 'object', additionalProperties: false, properties: { from: DAY, to: DAY } },
+    reply: listOf(KEY_DAY),
+    async run(call) {
+      const { ledger, now } = call.office
+      const { whose } = await subjectOf(call, kind)
+      return keyDays(ledger, whose, call.x.query, now())
+    },
+  })
+}
 
 const HISTORY_QUERY = {
   type: 'object',
@@ -139,37 +142,48 @@ function wishOf(query: unknown, cursor: string | undefined, limit: number) {
   return historyWish(new URLSearchParams({ ...wanted, ...(cursor !== undefined && { cursor }) }))
 }
 
-const keyHistory = operation({
-  method: 'GET',
-  path: '/keys/{id}/history',
-  summary: 'List the requests of a key, newest first.',
-  scope: 'read',
-  query: HISTORY_QUERY,
-  reply: ENTRY,
-  columns: COLUMNS,
-  async page(call, cursor, limit) {
-    const { ledger } = call.office
-    const key = await keyOf(call)
-    const { id } = key
-    const wish = wishOf(call.query, cursor, limit)
-    const { entries, next } = await historyPage(range => ledger.reads.history(operator.whoseOf(key), range), id, wish)
-    return { data: await shownEntries(call, entries, () => id), next }
-  },
-})
+function historyOf(kind: SubjectKind): Operation {
+  return operation({
+    method: 'GET',
+    path: `${SUBJECTS[kind].path}/history`,
+    summary: `List the requests of ${SUBJECTS[kind].words}, newest first.`,
+    scope: 'read',
+    query: HISTORY_QUERY,
+    reply: ENTRY,
+    columns: COLUMNS,
+    async page(call, cursor, limit) {
+      const { ledger } = call.office
+      const { id, whose } = await subjectOf(call, kind)
+      const wish = wishOf(call.query, cursor, limit)
+      const { entries, next } = await historyPage(range => ledger.reads.history(whose, range), id, wish)
+      return { data: await shownEntries(call, entries, ({ key }) => key ?? whose.account), next }
+    },
+  })
+}
 
-const keyStatement = operation({
-  method: 'GET',
-  path: '/keys/{id}/statement',
-  summary: 'List what was added to the balance of a key and taken from it, in the order of booking, newest first.',
-  scope: 'read',
-  query: { type: 'object', properties: {} },
-  reply: LINE,
-  columns: STATEMENT_COLUMNS,
-  async page(call, cursor, limit) {
-    const key = await keyOf(call)
-    return statementPage(call.office.ledger, operator.whoseOf(key), cursor, limit)
-  },
-})
+function statementOf(kind: SubjectKind): Operation {
+  return operation({
+    method: 'GET',
+    path: `${SUBJECTS[kind].path}/statement`,
+    summary:
+      kind === 'key'
+        ? 'List what was added to the balance of a key and taken from it, in the order of booking, newest first; of a key that shares its balance, its own charges.'
+        : 'List what was added to a balance and taken from it, in the order of booking, newest first.',
+    scope: 'read',
+    query: { type: 'object', properties: {} },
+    reply: LINE,
+    columns: STATEMENT_COLUMNS,
+    async page(call, cursor, limit) {
+      const { whose } = await subjectOf(call, kind)
+      return statementPage(call.office.ledger, whose, cursor, limit)
+    },
+  })
+}
+
+/** The reports on one key or on one balance. */
+export function reportsOn(kind: SubjectKind): readonly Operation[] {
+  return [usageOf(kind), historyOf(kind), statementOf(kind)]
+}
 
 /** Entries that are read to find those of a page. */
 const SCANNED_MAX = 5000
@@ -266,9 +280,6 @@ async function* liveEvents({ office, x, actor }: Call): AsyncGenerator<string> {
 /** All of them. */
 export const REPORT_OPERATIONS: readonly Operation[] = [
   usage,
-  keyUsage,
-  keyHistory,
-  keyStatement,
   history,
   overview,
   trend,

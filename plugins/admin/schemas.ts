@@ -91,6 +91,38 @@ export const CHANGED_KEY = shape('ChangedKey', {
   },
 })
 
+/** A balance. */
+export const BALANCE = shape('Balance', {
+  id: TEXT,
+  name: TEXT,
+  external_id: { type: 'string', description: 'What the shop calls it; empty if it does not.' },
+  keys: { ...COUNT, description: 'Keys that spend from it and are not deleted.' },
+  granted: AMOUNT,
+  balance: AMOUNT,
+  held: AMOUNT,
+  used: AMOUNT,
+  created_at: TIME,
+  last_used_at: TIME,
+  metadata: { type: 'object', additionalProperties: { type: 'string' } },
+})
+
+/** Metadata that a caller sends. */
+export const GIVEN_METADATA = {
+  type: 'object',
+  maxProperties: 20,
+  propertyNames: { maxLength: 40 },
+  additionalProperties: { type: 'string', maxLength: 500, pattern: PLAIN_TEXT },
+  expected: 'an object with at most 20 texts of at most 500 characters each',
+} as const
+
+/** An external id that a caller sends. */
+export const GIVEN_EXTERNAL_ID = {
+  type: 'string',
+  maxLength: 100,
+  pattern: PLAIN_TEXT,
+  expected: 'a text of at most 100 characters',
+} as const
+
 /** A key with its secret, which is shown only once. */
 export const NEW_KEY = shape('NewKey', {
   id: TEXT,

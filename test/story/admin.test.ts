@@ -123,6 +123,30 @@ t.test('every reply is what the OpenAPI says, and every operation is called here
   const token = await checked('POST', '/tokens', { name: 'shop', scope: 'keys' })
   await checked('GET', '/tokens')
   await checked('DELETE', `/tokens/${token.json.id}`)
+  const shop = { name: 'Ann', external_id: 'customer 7', credits: '4', metadata: { plan: 'team' } }
+  const { id: balance } = (await checked('POST', '/balances', shop)).json
+  const member = await checked('POST', '/keys', { type: 'famC', balance_id: balance, cap: '1.5', name: 'Bob' })
+  t.match(member.json.keys, [{ balance_id: balance, credits: '0' }])
+  t.match((await checked('GET', '/balances?external_id=customer+7')).json.data, [
+    { id: balance, keys: 1, balance: '4' },
+  ])
+  t.match((await checked('GET', '/balances?search=bob&limit=1')).json.data, [
+    { id: balance, metadata: { plan: 'team' } },
+  ])
+  t.match((await checked('PATCH', `/balances/${balance}`, { external_id: '' })).json, { external_id: '', name: 'Ann' })
+  t.match((await checked('POST', `/balances/${balance}/topup`, { credits: 2 })).json, { balance: '6', credited: '2' })
+  await checked('POST', `/balances/${balance}/deduct`, { credits: 1, reason: 'x' })
+  t.match((await checked('GET', `/balances/${balance}/grants`)).json.data, [{ credits: '4' }, {}, { credits: '-1' }])
+  t.match((await checked('POST', `/keys/${id}/move`, { balance_id: balance })).json, {
+    balance_id: balance,
+    balance: '5',
+  })
+  t.match((await checked('GET', `/balances/${balance}/keys`)).json.data, [{ id }, { name: 'Bob', cap: '1.5' }])
+  t.match((await checked('GET', `/balances/${id}`)).json, { id, keys: 0 }, 'the balance that the key has left')
+  t.match((await checked('GET', `/balances/${id}/history`)).json.data, [{ key: id }])
+  await checked('GET', `/balances/${id}/usage`)
+  t.match((await checked('GET', `/balances/${id}/statement`)).json.data, [{ type: 'refund' }])
+  await checked('POST', `/keys/${id}/move`, { balance_id: id })
   await checked('DELETE', `/keys/${id}`)
   t.match((await checked('GET', `/keys/${id}/history`)).json.data, [{ key: id }], 'the history of a deleted key stays')
   const audit = await checked('GET', '/audit?limit=500')
@@ -140,7 +164,8 @@ t.test('every reply is what the OpenAPI says, and every operation is called here
           'account.test',
           'key.refund',
         ])
-        .concat(['token.create', 'token.revoke']),
+        .concat(['token.create', 'token.revoke', 'key.move'])
+        .concat(['create', 'edit', 'topup', 'deduct'].map(each => `balance.${each}`)),
     ),
     'every change has a line',
   )
@@ -206,6 +231,13 @@ t.test('what is wrong is refused by name, and nothing is changed', async t => {
     ['POST', '/keys', { type: 'famC', credits: 1, name: 'n'.repeat(201) }, 400, /"name" must be a text/],
     ['POST', '/keys', '{', 400, /not valid JSON/],
     ['POST', '/keys', [], 400, /The body must be a mapping/],
+    ['POST', '/keys', { type: 'famC', credits: 1, balance_id: id }, 400, /Send either "credits" or "balance_id"/],
+    ['POST', '/keys', { type: 'famC', balance_id: 'bal_0' }, 409, /no balance bal_0/],
+    ['POST', `/keys/${id}/move`, { balance_id: 'bal_0' }, 409, /no balance bal_0/],
+    ['GET', '/balances/bal_0', undefined, 404, /no balance bal_0/],
+    ['GET', `/balances/${key}`, undefined, 404, /no balance with this id/],
+    ['POST', '/balances', { metadata: { a: 1 } }, 400, /"metadata/],
+    ['PATCH', `/balances/${id}`, {}, 400, /must be an object with name, external_id or metadata/],
     ['PATCH', `/keys/${id}`, {}, 400, /must be an object with name, label, expires_at or cap/],
     ['GET', '/keys/key_000000000000000000', undefined, 404, /no key key_0/],
     ['GET', `/keys/${key}`, undefined, 404, /There is no key with this id/],

@@ -45,14 +45,14 @@ t.test('a top-up whose answer is lost is done once, by the command that is then 
   const place = new Place(t, shared, { ...env, REDIS_URL: await lossy(t, redis) })
   const { code, err } = await place.run('keys', 'topup', key, '10')
   t.equal(code, 1)
-  t.match(err, /^tollgate: the store failed: .*; the top-up may or may not have been done/)
+  t.match(err, /^tollgate: the store failed: .*; the change may or may not have been made/)
   t.notMatch(err, key)
   const [, again = ''] = /\n {2}npx tollgate (.*)\n$/.exec(err) ?? []
   t.match(again, `-c ${place.file} keys topup ${id} 10 --idempotency-key `)
   for (const _time of [1, 2]) t.match(await place.run(...again.split(' ')), { code: 0, out: /now has 11 credits/ })
   t.match(
     (await place.run(...again.split(' '))).out,
-    /This idempotency key was already used, so nothing was added\.\n$/,
+    /This idempotency key was already used, so nothing was changed\.\n$/,
   )
   t.match(JSON.parse((await place.run(...again.split(' '), '--json')).out), { balance: '11', added: false })
   t.match(await place.run(...again.replace(' 10 ', ' 20 ').split(' ')), {

@@ -5,7 +5,7 @@
 import { sideBySide } from '../../lib/side-by-side.ts'
 import { OF_SUMS } from '../script/buckets.ts'
 import { chargesAdded, type EndedEntry } from '../../records/entry.ts'
-import type { RecordedAccount } from '../../records/account-records.ts'
+import type { RecordedAccount } from '../../records/account-rows.ts'
 import { type AccountInStore, type KeyInStore, type RecoveredKeys, recoverKeys } from '../../records/recovered-keys.ts'
 import type { Records } from '../../records/records.ts'
 import { namesIn, type NamesInStore } from '../script/scan.ts'

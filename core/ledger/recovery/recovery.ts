@@ -1,7 +1,7 @@
 /** Restores a store from the records: all of it if it is empty, or what it may have lost. */
 import type { Log } from '../../lib/log.ts'
 import { sideBySide } from '../../lib/side-by-side.ts'
-import type { RecordedAccount } from '../../records/account-records.ts'
+import type { RecordedAccount } from '../../records/account-rows.ts'
 import type { RecordedKey } from '../../records/key-records.ts'
 import type { Records } from '../../records/records.ts'
 import type { Duty } from './duty.ts'

@@ -1,0 +1,93 @@
+/** `tollgate keys topup` and `deduct`, and those of balances. */
+import type { Config } from '../config/config.ts'
+import type { Keys } from '../keys/keys.ts'
+import type { Ledger } from '../ledger/ledger.ts'
+import type { Environment } from '../lib/environment.ts'
+import { formatCredits } from '../money/credits.ts'
+import { balanceViews } from '../operator/balance-view.ts'
+import { keyView } from '../operator/key-view.ts'
+import { addAudit } from '../records/audit-log.ts'
+import { auditEntry } from './audited.ts'
+import { checkName, onLedger, quoted, StoreFailure, UsageError } from './shared.ts'
+import { amount, asUsage, find, findBalance, found, type Output, type Subject } from './subjects.ts'
+
+/** The groups of commands on what they are about. */
+const GROUPS = { key: 'keys', balance: 'balances' } as const
+
+/** Options of `topup` and `deduct`. */
+export interface CreditsOptions extends Output {
+  readonly idempotencyKey?: string
+  readonly reason?: string
+}
+
+/** A change of a balance. */
+export interface CreditsWish {
+  readonly subject: Subject
+  readonly action: 'topup' | 'deduct'
+  readonly credits: string
+}
+
+/** Adds to a balance, or takes something back, and prints what is left. */
+export async function changeCredits(
+  environment: Environment,
+  config: Config,
+  { subject, action, credits }: CreditsWish,
+  options: CreditsOptions,
+): Promise<void> {
+  const { idempotencyKey = environment.newId() } = options
+  // The key may be pasted into a shell, so characters with a special meaning there are refused.
+  if (!/^(?!sk-)[A-Za-z0-9][\w.:/@+=-]{0,99}$/.test(idempotencyKey)) {
+    throw new UsageError(
+      'an idempotency key has 1 to 100 letters, digits and . _ : / @ + = -, begins with a letter or a digit, and is not an API key',
+    )
+  }
+  const sum = amount(credits)
+  const { reason = '' } = options
+  checkName('--reason', reason)
+  if (action === 'deduct' && reason === '') throw new UsageError('--reason is missing: the statement shows it')
+  let repeatCommand = ''
+  try {
+    const [added, shown] = await onLedger(environment, config, async (ledger, keys) => {
+      const { id, account } = await found(ledger, keys, subject)
+      const why = reason === '' ? '' : ` --reason ${quoted(reason)}`
+      repeatCommand = `npx tollgate -c ${quoted(config.file)} ${GROUPS[subject.kind]} ${action} ${id} ${credits}${why} --idempotency-key ${idempotencyKey}`
+      environment.onSignal('SIGINT', () => {
+        environment.complain(unknownOutcome('the command was interrupted', repeatCommand))
+        void environment.exit(130)
+      })
+      const amount = action === 'topup' ? sum : -sum
+      const note = reason === '' ? {} : { note: reason }
+      const details = { credits: formatCredits(amount), ...(reason !== '' && { reason }) }
+      const audit = auditEntry(environment, `${subject.kind}.${action}`, id, details)
+      const now = await ledger.accounts
+        .grant(account, { id: `${action}:${idempotencyKey}`, amount, notes: { reason: action, ...note } }, sql =>
+          addAudit(sql, audit),
+        )
+        .catch(asUsage)
+      return [now, await viewOf(ledger, keys, subject, { config, environment })] as const
+    })
+    const repeated = added ? '' : ' This idempotency key was already used, so nothing was changed.'
+    environment.print(
+      options.json ? JSON.stringify({ ...shown, added }) : `${shown.id} now has ${shown.balance} credits.${repeated}`,
+    )
+  } catch (thrown) {
+    if (repeatCommand === '' || !(thrown instanceof StoreFailure)) throw thrown
+    throw new Error(unknownOutcome(thrown.message, repeatCommand), { cause: thrown })
+  }
+}
+
+function unknownOutcome(why: string, repeatCommand: string): string {
+  return `${why}; the change may or may not have been made. This command completes it without making it twice:\n  ${repeatCommand}`
+}
+
+async function viewOf(
+  ledger: Ledger,
+  keys: Keys,
+  { kind, id }: Subject,
+  { config, environment }: { readonly config: Config; readonly environment: Environment },
+): Promise<{ readonly id: string; readonly balance: string }> {
+  if (kind === 'key') return keyView(ledger, await find(keys, id), config, environment.now())
+  const [view] = await balanceViews(ledger, [await findBalance(ledger, id)])
+  if (!view) throw new UsageError(`there is no balance ${id}`)
+  return view
+}

@@ -1,0 +1,213 @@
+/** The commands on keys and balances, with their options. */
+import type { Command } from 'commander'
+import {
+  type BalanceOptions,
+  createBalance,
+  editBalance,
+  listBalances,
+  type ListBalancesOptions,
+  showBalance,
+} from './balances.ts'
+import { changeCredits, type CreditsOptions } from './credits.ts'
+import { deleteKey, editKey, type EditOptions, moveKey } from './key-edits.ts'
+import {
+  createKeys,
+  type CreateOptions,
+  type HistoryOptions,
+  listKeys,
+  type ListOptions,
+  rotateKey,
+  showHistory,
+  showKey,
+} from './keys.ts'
+import { setStatus } from './key-status.ts'
+import { type CommandLine, JSON_OPTION, requireOptions } from './program.ts'
+import { listRunningOut, showStatement } from './reports.ts'
+import type { Output, Subject } from './subjects.ts'
+
+/** Adds `tollgate keys …`. */
+export function addKeyCommands(line: CommandLine): void {
+  const keys = line.program.command('keys').description("create and manage customers' keys").enablePositionalOptions()
+  addKeyCreation(keys, line)
+  addKeyReports(keys, line)
+  addKeyChanges(keys, line)
+}
+
+function addKeyCreation(keys: Command, { quiet, onConfig }: CommandLine): void {
+  keys
+    .command('create')
+    .description('create keys and print them once')
+    .option('--type <type>', 'key type from the configuration (required)')
+    .option('--credits <amount>', 'credits of a balance of its own, such as 25 or 0.5')
+    .option('--balance <id>', 'balance that it spends from, with others: the id of a balance or of its first key')
+    .option('--cap <amount>', 'the most that it may use in its life')
+    .option('--name <name>', 'name for your own use')
+    .option('--expires <when>', 'expiry, such as 30d, 12h or 2030-01-31')
+    .option('--count <number>', 'create so many keys at once: all or none')
+    .option('--batch <name>', 'name of the batch, by which the keys are listed')
+    .option('--csv', 'print comma-separated values')
+    .option(...JSON_OPTION)
+    .action((options: CreateOptions) => {
+      requireOptions(options, 'type')
+      return onConfig(config => createKeys(quiet, config, options))
+    })
+}
+
+function addKeyReports(keys: Command, { quiet, onConfig }: CommandLine): void {
+  keys
+    .command('list')
+    .description('print all keys, or some of them')
+    .option('--search <text>', 'only keys with this in their id, name, batch or label')
+    .option('--type <type>', 'only keys of this type')
+    .option('--batch <name>', 'only keys of this batch')
+    .option('--status <status>', 'only keys that are active, disabled, expired, exhausted or deleted')
+    .option('--limit <number>', 'print at most so many keys')
+    .option('--cursor <id>', 'continue after this key')
+    .option(...JSON_OPTION)
+    .action((options: ListOptions) => onConfig(config => listKeys(quiet, config, options)))
+  keys
+    .command('show <id>')
+    .description('print one key')
+    .option(...JSON_OPTION)
+    .action((id: string, options: Output) => onConfig(config => showKey(quiet, config, id, options)))
+  addHistory(keys, 'key', { quiet, onConfig })
+  keys
+    .command('running-out')
+    .description('print the keys that are used up soon, at their mean use of the last seven days')
+    .option('--days <number>', 'used up within so many days', '7')
+    .option('--limit <number>', 'print at most so many', '50')
+    .option(...JSON_OPTION)
+    .action(options => onConfig(config => listRunningOut(quiet, config, options)))
+}
+
+function addKeyChanges(keys: Command, { quiet, onConfig }: CommandLine): void {
+  addCredits(keys, 'key', { quiet, onConfig })
+  keys
+    .command('edit <id>')
+    .description('change what you choose of a key')
+    .option('--name <name>', 'name for your own use')
+    .option('--label <label>', 'what its customer sees instead of the secret; empty for its end')
+    .option('--type <type>', 'another key type from the configuration')
+    .option('--expires <when>', 'expiry, such as 30d, 12h or 2030-01-31; never for none')
+    .option('--cap <amount>', 'the most that it may use in its life; none for no limit')
+    .option(...JSON_OPTION)
+    .action((id: string, options: EditOptions) => onConfig(config => editKey(quiet, config, id, options)))
+  keys
+    .command('move <id> <balance>')
+    .description('let a key spend from another balance; what runs ends on the old one, and history stays there')
+    .option(...JSON_OPTION)
+    .action((id: string, balance: string, options: Output) =>
+      onConfig(config => moveKey(quiet, config, { id, balance }, options)),
+    )
+  keys
+    .command('delete <id>')
+    .description('delete a key for good; its history stays')
+    .option(...JSON_OPTION)
+    .action((id: string, options: Output) => onConfig(config => deleteKey(quiet, config, id, options)))
+  keys
+    .command('disable <id>')
+    .description('disable a key')
+    .option(...JSON_OPTION)
+    .action((id: string, options: Output) =>
+      onConfig(config => setStatus(quiet, config, { id, status: 'disabled' }, options)),
+    )
+  keys
+    .command('enable <id>')
+    .description('enable a disabled key')
+    .option(...JSON_OPTION)
+    .action((id: string, options: Output) =>
+      onConfig(config => setStatus(quiet, config, { id, status: 'active' }, options)),
+    )
+  keys
+    .command('rotate <id>')
+    .description('give a key a new secret; balance and history stay')
+    .option(...JSON_OPTION)
+    .action((id: string, options: Output) => onConfig(config => rotateKey(quiet, config, id, options)))
+}
+
+/** Adds `tollgate balances …`. */
+export function addBalanceCommands(line: CommandLine): void {
+  const { program, quiet, onConfig } = line
+  const balances = program
+    .command('balances')
+    .description('create and manage balances, from which several keys may spend')
+    .enablePositionalOptions()
+  balances
+    .command('create')
+    .description('create a balance without a key')
+    .option('--name <name>', 'name for your own use')
+    .option('--external-id <id>', 'what your shop calls it')
+    .option('--credits <amount>', 'first credits, such as 25 or 0.5')
+    .option(...JSON_OPTION)
+    .action((options: BalanceOptions) => onConfig(config => createBalance(quiet, config, options)))
+  balances
+    .command('list')
+    .description('print balances, the newest first')
+    .option('--search <text>', 'only balances with this in their id, name or external id, or in those of a key')
+    .option('--external-id <id>', 'only those with this external id')
+    .option('--limit <number>', 'print at most so many', '50')
+    .option('--cursor <id>', 'continue after this balance')
+    .option(...JSON_OPTION)
+    .action((options: ListBalancesOptions) => onConfig(config => listBalances(quiet, config, options)))
+  balances
+    .command('show <id>')
+    .description('print one balance with its keys')
+    .option(...JSON_OPTION)
+    .action((id: string, options: Output) => onConfig(config => showBalance(quiet, config, id, options)))
+  balances
+    .command('edit <id>')
+    .description('change the name or the external id of a balance')
+    .option('--name <name>', 'name for your own use')
+    .option('--external-id <id>', 'what your shop calls it')
+    .option(...JSON_OPTION)
+    .action((id: string, options: BalanceOptions) => onConfig(config => editBalance(quiet, config, id, options)))
+  addCredits(balances, 'balance', line)
+  addHistory(balances, 'balance', line)
+}
+
+/** Adds the commands that change what is left. */
+function addCredits(
+  group: Command,
+  kind: Subject['kind'],
+  { quiet, onConfig }: Pick<CommandLine, 'quiet' | 'onConfig'>,
+): void {
+  const words = kind === 'key' ? 'the balance of a key' : 'a balance'
+  for (const [action, what] of [
+    ['topup', `add to ${words}`],
+    ['deduct', `take something of ${words} back, at most what is left`],
+  ] as const)
+    group
+      .command(`${action} <id> <credits>`)
+      .description(what)
+      .option('--reason <text>', `reason, which the statement shows${action === 'deduct' ? ' (required)' : ''}`)
+      .option('--idempotency-key <key>', 'id of this change, such as an invoice number; a repeated id changes nothing')
+      .option(...JSON_OPTION)
+      .action((id: string, credits: string, options: CreditsOptions) =>
+        onConfig(config => changeCredits(quiet, config, { subject: { kind, id }, action, credits }, options)),
+      )
+}
+
+/** Adds the commands that print what happened. */
+function addHistory(
+  group: Command,
+  kind: Subject['kind'],
+  { quiet, onConfig }: Pick<CommandLine, 'quiet' | 'onConfig'>,
+): void {
+  group
+    .command('history <id>')
+    .description(`print the requests of a ${kind}, newest first`)
+    .option('--limit <number>', 'print at most so many entries', '50')
+    .option('--cursor <number>', 'continue after this entry')
+    .option(...JSON_OPTION)
+    .action((id: string, options: HistoryOptions) =>
+      onConfig(config => showHistory(quiet, config, { kind, id }, options)),
+    )
+  group
+    .command('statement <id>')
+    .description(`print what changed ${kind === 'key' ? 'the balance of a key' : 'a balance'}, newest first`)
+    .option('--limit <number>', 'print at most so many lines', '50')
+    .option('--cursor <cursor>', 'continue after an earlier page')
+    .option('--csv', 'print comma-separated values')
+    .option(...JSON_OPTION)
+    .action((id: string, options) => onConfig(config => showStatement(quiet, config, { kind, id }, options)))
+}
