@@ -9,7 +9,7 @@ import { addAudit } from '../records/audit-log.ts'
 import { orUnavailable } from '../records/unavailable.ts'
 import { auditEntry } from './audited.ts'
 import { checkName, onLedger, UsageError, wholeOption } from './shared.ts'
-import { amount, findBalance, type Output } from './subjects.ts'
+import { amount, findBalance, type Output, textOf } from './subjects.ts'
 
 /** Options of `tollgate balances create` and `edit`. */
 export interface BalanceOptions extends Output {
@@ -101,12 +101,6 @@ export async function showBalance(
   })
   if (options.json) return environment.print(JSON.stringify(shown))
   for (const [name, value] of Object.entries(shown)) environment.print(`${name.padEnd(12)} ${inOneLine(textOf(value))}`)
-}
-
-function textOf(value: unknown): string {
-  if (Array.isArray(value)) return value.join(' ')
-  if (typeof value === 'object' && value !== null) return JSON.stringify(value)
-  return String(value ?? '-')
 }
 
 function print(

@@ -9,7 +9,7 @@ import { keyView } from '../operator/key-view.ts'
 import { addAudit } from '../records/audit-log.ts'
 import { auditEntry } from './audited.ts'
 import { checkName, onLedger, quoted, StoreFailure, UsageError } from './shared.ts'
-import { amount, asUsage, find, findBalance, found, type Output, type Subject } from './subjects.ts'
+import { amount, find, findBalance, found, type Output, type Subject } from './subjects.ts'
 
 /** The groups of commands on what they are about. */
 const GROUPS = { key: 'keys', balance: 'balances' } as const
@@ -59,11 +59,11 @@ export async function changeCredits(
       const note = reason === '' ? {} : { note: reason }
       const details = { credits: formatCredits(amount), ...(reason !== '' && { reason }) }
       const audit = auditEntry(environment, `${subject.kind}.${action}`, id, details)
-      const now = await ledger.accounts
-        .grant(account, { id: `${action}:${idempotencyKey}`, amount, notes: { reason: action, ...note } }, sql =>
-          addAudit(sql, audit),
-        )
-        .catch(asUsage)
+      const now = await ledger.accounts.grant(
+        account,
+        { id: `${action}:${idempotencyKey}`, amount, notes: { reason: action, ...note } },
+        sql => addAudit(sql, audit),
+      )
       return [now, await viewOf(ledger, keys, subject, { config, environment })] as const
     })
     const repeated = added ? '' : ' This idempotency key was already used, so nothing was changed.'

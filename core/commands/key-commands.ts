@@ -43,6 +43,7 @@ function addKeyCreation(keys: Command, { quiet, onConfig }: CommandLine): void {
     .option('--cap <amount>', 'the most that it may use in its life')
     .option('--name <name>', 'name for your own use')
     .option('--expires <when>', 'expiry, such as 30d, 12h or 2030-01-31')
+    .option('--from-first-use', 'the duration of --expires begins with the first request')
     .option('--count <number>', 'create so many keys at once: all or none')
     .option('--batch <name>', 'name of the batch, by which the keys are listed')
     .option('--csv', 'print comma-separated values')

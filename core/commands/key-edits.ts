@@ -10,7 +10,7 @@ import type { Sql } from '../records/database.ts'
 import type { RecordedKey } from '../records/key-records.ts'
 import { auditEntry } from './audited.ts'
 import { checkName, onLedger, UsageError } from './shared.ts'
-import { amount, asUsage, expiry, find, type Output, report } from './subjects.ts'
+import { amount, expiry, find, type Output, report } from './subjects.ts'
 
 /** Options of `tollgate keys edit`. */
 export interface EditOptions extends Output {
@@ -44,7 +44,7 @@ export async function editKey(
     label,
     type,
     expiresAt: expires === 'never' ? null : expiry(expires, environment.now()),
-    cap: cap === 'none' ? null : cap === undefined ? undefined : amount(cap),
+    cap: capOf(cap),
   }
   await change(
     environment,
@@ -52,6 +52,11 @@ export async function editKey(
     { id, action: 'key.edit', details: { name, label, type, expires, cap }, options },
     (keys, key, also) => keys.changes.edit(key.id, edit, { also }),
   )
+}
+
+function capOf(given: string | undefined): bigint | null | undefined {
+  if (given === 'none') return null
+  return given === undefined ? undefined : amount(given)
 }
 
 /** Lets a key spend from another balance, and prints the key. */
@@ -83,7 +88,7 @@ async function change(
   const { reached, shown } = await onLedger(environment, config, async (ledger, keys) => {
     const key = await find(keys, wish.id)
     const audit = auditEntry(environment, wish.action, key.id, { ...wish.details })
-    const done = await make(keys, key, sql => addAudit(sql, audit)).catch(asUsage)
+    const done = await make(keys, key, sql => addAudit(sql, audit))
     const after = await find(keys, key.id)
     return { reached: done, shown: await keyView(ledger, after, config, environment.now()) }
   })

@@ -1,5 +1,6 @@
 /** `tollgate keys …`: creates and manages customers' keys in the store that the running gateway uses. */
 import type { Config } from '../config/config.ts'
+import { duration } from '../config/units.ts'
 import { suggest } from '../lib/suggest.ts'
 import { addAudit } from '../records/audit-log.ts'
 import { KEY_STATES } from '../records/key-search.ts'
@@ -10,7 +11,7 @@ import { csvLine } from '../lib/csv.ts'
 import { auditEntry } from './audited.ts'
 import { inOneLine } from '../lib/printable.ts'
 import { checkName, onLedger, UsageError, wholeOption } from './shared.ts'
-import { amount, asUsage, expiry, find, found, type Output, report, type Subject } from './subjects.ts'
+import { amount, expiry, find, found, type Output, report, type Subject, textOf } from './subjects.ts'
 import type { Environment } from '../lib/environment.ts'
 
 /** Options of `tollgate keys create`. */
@@ -21,6 +22,7 @@ export interface CreateOptions extends Output {
   readonly cap?: string
   readonly name?: string
   readonly expires?: string
+  readonly fromFirstUse?: boolean
   readonly count?: string
   readonly batch?: string
   readonly csv?: boolean
@@ -46,7 +48,8 @@ export async function createKeys(environment: Environment, config: Config, optio
     throw new UsageError('give either --credits for a balance of its own, or --balance for one that exists')
   const credits = options.credits === undefined ? 0n : amount(options.credits)
   const cap = options.cap === undefined ? undefined : amount(options.cap)
-  const wish = { type, name, batch, credits, cap, account, expiresAt: expiry(options.expires, environment.now()) }
+  const validity = validityOf(options, environment.now())
+  const wish = { type, name, batch, credits, cap, account, ...validity }
   const details = {
     count,
     type,
@@ -56,12 +59,10 @@ export async function createKeys(environment: Environment, config: Config, optio
     ...(name && { name }),
   }
   const created = await onLedger(environment, config, async (_ledger, keys) =>
-    keys.changes
-      .createMany(wish, count, {
-        also: (sql, [first]) =>
-          addAudit(sql, auditEntry(environment, 'key.create', count === 1 ? (first?.id ?? '') : '', details)),
-      })
-      .catch(asUsage),
+    keys.changes.createMany(wish, count, {
+      also: (sql, [first]) =>
+        addAudit(sql, auditEntry(environment, 'key.create', count === 1 ? (first?.id ?? '') : '', details)),
+    }),
   )
   report(environment, created[0]?.reached)
   const shown = created.map(({ key, secret }) => ({
@@ -90,6 +91,18 @@ export async function createKeys(environment: Environment, config: Config, optio
       `${only?.key}\n\nThe key is shown only this once. Its id is ${only?.id}. It is a ${type} key ${spends}.`,
     )
   }
+}
+
+/** Returns until when new keys are valid, or for how long from their first use. */
+function validityOf(
+  { expires, fromFirstUse = false }: CreateOptions,
+  now: number,
+): { readonly expiresAt: number | undefined; readonly lifetimeMs: number | undefined } {
+  if (!fromFirstUse) return { expiresAt: expiry(expires, now), lifetimeMs: undefined }
+  const lifetimeMs = expires === undefined ? Number.NaN : duration(expires)
+  if (Number.isNaN(lifetimeMs) || lifetimeMs === 0)
+    throw new UsageError('--from-first-use needs a duration, such as --expires 30d')
+  return { expiresAt: undefined, lifetimeMs }
 }
 
 /** Options of `tollgate keys list`. */
@@ -194,7 +207,7 @@ export async function showKey(environment: Environment, config: Config, id: stri
   if (options.json) environment.print(JSON.stringify(shown))
   else
     for (const [name, value] of Object.entries(shown))
-      environment.print(`${name.padEnd(11)} ${inOneLine(value ?? '-')}`)
+      environment.print(`${name.padEnd(12)} ${inOneLine(textOf(value))}`)
 }
 
 /** Gives a key a new secret and prints it. */

@@ -73,11 +73,6 @@ export function report(environment: Environment, reached: Reached | undefined): 
   if (words !== undefined) environment.complain(words)
 }
 
-/** Throws what an operator asked for and cannot be done as an error of usage. */
-export function asUsage(thrown: unknown): never {
-  throw thrown instanceof RangeError ? new UsageError(thrown.message) : thrown
-}
-
 /** Parses an amount of credits. @throws UsageError */
 export function amount(text: string): bigint {
   // `parseDecimal` takes at most nine digits before the point. A longer number is an amount, but too large.
@@ -98,4 +93,10 @@ export function expiry(text: string | undefined, now: number): number | undefine
   if (Number.isNaN(at) || at <= now)
     throw new UsageError(`"${text}" is not a time in the future; use 30d, 12h, or a date such as 2030-01-31`)
   return at
+}
+
+/** Returns a member of a view as one text. */
+export function textOf(value: unknown): string {
+  if (Array.isArray(value)) return value.join(' ')
+  return typeof value === 'string' ? value : JSON.stringify(value ?? '-')
 }

@@ -4,6 +4,7 @@ import { allowanceOf } from '../ledger/allowance.ts'
 import type { Ledger } from '../ledger/ledger.ts'
 import { isoTime, standing } from '../account/views.ts'
 import { formatCredits } from '../money/credits.ts'
+import type { Metadata } from '../records/account-rows.ts'
 import type { RecordedKey } from '../records/key-records.ts'
 
 /** A key with its balance. Amounts are exact decimals, times are ISO 8601. */
@@ -14,6 +15,9 @@ export interface KeyView {
   readonly name: string
   readonly batch: string
   readonly type: string
+  /** Milliseconds for which it is valid from its first use; null for a fixed expiry. */
+  readonly lifetime: number | null
+  readonly metadata: Metadata
   /** The id of the balance that it spends from. */
   readonly balance_id: string
   /** The most that it may use in its life; null for no limit. */
@@ -59,6 +63,8 @@ export async function keyView(
     name: key.name,
     batch: key.batch,
     type: key.type,
+    lifetime: key.lifetimeMs ?? null,
+    metadata: key.metadata,
     balance_id: account,
     cap: cap === undefined ? null : formatCredits(cap),
     status: key.status === 'active' ? active : key.status,

@@ -1,7 +1,7 @@
 /** Keys in the admin API: creating, finding, changing and crediting them. */
 import { formatCredits, GatewayError } from 'tollgate/plugin'
 import * as operator from 'tollgate/plugin/operator'
-import { isoTime, invalidBody } from 'tollgate/plugin/operator'
+import { duration, isoTime, invalidBody } from 'tollgate/plugin/operator'
 import {
   amountOf,
   auditEntry,
@@ -13,7 +13,18 @@ import {
   type Operation,
   operation,
 } from './operation.ts'
-import { CHANGED_KEY, GIVEN_AMOUNT, GIVEN_NAME, GIVEN_TIME, KEY, NEW_KEY, shape } from './schemas.ts'
+import {
+  CHANGED_KEY,
+  GIVEN_AMOUNT,
+  GIVEN_DURATION,
+  GIVEN_EXTERNAL_ID,
+  GIVEN_METADATA,
+  GIVEN_NAME,
+  GIVEN_TIME,
+  KEY,
+  NEW_KEY,
+  shape,
+} from './schemas.ts'
 
 /** Most keys of one batch. */
 const BATCH_MAX = 10_000
@@ -69,21 +80,33 @@ const create = operation({
       label: { ...GIVEN_NAME, default: '' },
       batch: { ...GIVEN_NAME, default: '' },
       expires_at: { ...GIVEN_TIME, default: null },
+      expires_in: { ...GIVEN_DURATION, description: 'For how long they are valid, instead of `expires_at`.' },
+      expires_from: {
+        enum: ['creation', 'first_use'],
+        default: 'creation',
+        description: 'When `expires_in` begins.',
+      },
+      external_id: { ...GIVEN_EXTERNAL_ID, description: 'What the shop calls the new balances.' },
+      metadata: { ...GIVEN_METADATA, default: {} },
       count: { type: 'integer', minimum: 1, maximum: BATCH_MAX, default: 1 },
     },
   },
   reply: shape('NewKeys', { keys: { type: 'array', items: NEW_KEY } }),
   async run(call): Promise<CreatedKeys> {
-    const { type, name, label, batch, expires_at: expires, count, credits, balance_id: account } = call.body
+    const { type, name, label, batch, count, credits, balance_id: account, external_id: externalId } = call.body
+    const metadata = call.body.metadata as Record<string, string>
     const { config, keys, now } = call.office
     if (!config.keyTypes.has(type)) throw invalidBody(`There is no key type "${type}".`, 'type')
     if ((credits === undefined) === (account === undefined))
       throw invalidBody('Send either "credits" or "balance_id".', 'credits')
     const amount = credits === undefined ? 0n : amountOf(credits)
     const cap = call.body.cap === undefined ? undefined : amountOf(call.body.cap)
-    const expiresAt = expires === null ? undefined : futureOf(expires, now())
+    if (account !== undefined && externalId !== undefined)
+      throw invalidBody('"external_id" is for a new balance; the balance of "balance_id" has its own.', 'external_id')
+    const validity = validityOf(call.body, now())
+    const { expiresAt } = validity
     let done: CreatedKeys | undefined
-    const wish = { type, name, label, batch, credits: amount, cap, account, expiresAt }
+    const wish = { type, name, label, batch, credits: amount, cap, account, externalId, metadata, ...validity }
     const [first] = await keys.changes.createMany(wish, count, {
       secrets: call.once.secrets('sk-'),
       also: async (sql, created) => {
@@ -120,6 +143,27 @@ const create = operation({
   },
 })
 
+/** Returns until when new keys are valid, or for how long from their first use. @throws GatewayError invalid_body */
+function validityOf(
+  body: {
+    readonly expires_at: string | null
+    readonly expires_in?: string | undefined
+    readonly expires_from: string
+  },
+  now: number,
+): { readonly expiresAt: number | undefined; readonly lifetimeMs: number | undefined } {
+  const { expires_at: at, expires_in: given, expires_from: from } = body
+  if (given === undefined) {
+    if (from === 'first_use') throw invalidBody('"expires_in" is missing: it begins with the first use.', 'expires_in')
+    return { expiresAt: at === null ? undefined : futureOf(at, now), lifetimeMs: undefined }
+  }
+  if (at !== null) throw invalidBody('Send either "expires_at" or "expires_in".', 'expires_in')
+  const ms = duration(given)
+  return from === 'first_use'
+    ? { expiresAt: undefined, lifetimeMs: ms }
+    : { expiresAt: now + ms, lifetimeMs: undefined }
+}
+
 const show = operation({
   method: 'GET',
   path: '/keys/{id}',
@@ -132,17 +176,20 @@ const show = operation({
 const edit = operation({
   method: 'PATCH',
   path: '/keys/{id}',
-  summary: 'Change the name, the label, the expiry or the cap of a key. Members that are absent stay as they are.',
+  summary:
+    'Change the name, the label, the type, the expiry, the cap or the metadata of a key. Members that are absent stay as they are.',
   scope: 'keys',
   body: {
     type: 'object',
     additionalProperties: false,
     minProperties: 1,
-    expected: 'an object with name, label, expires_at or cap',
+    expected: 'an object with name, label, type, expires_at, cap or metadata',
     properties: {
       name: GIVEN_NAME,
       label: GIVEN_NAME,
+      type: { type: 'string', maxLength: 64, expected: 'the name of a key type' },
       expires_at: GIVEN_TIME,
+      metadata: GIVEN_METADATA,
       cap: {
         ...GIVEN_AMOUNT,
         type: ['string', 'number', 'null'],
@@ -157,7 +204,17 @@ const edit = operation({
       label,
       expires_at: expires,
     } = call.body as Record<'name' | 'label' | 'expires_at', string | undefined>
-    const { cap: given } = call.body as { readonly cap?: string | number | null }
+    const {
+      cap: given,
+      type,
+      metadata,
+    } = call.body as {
+      readonly cap?: string | number | null
+      readonly type?: string
+      readonly metadata?: Record<string, string>
+    }
+    if (type !== undefined && !call.office.config.keyTypes.has(type))
+      throw invalidBody(`There is no key type "${type}".`, 'type')
     const cap = given === undefined || given === null ? given : amountOf(given)
     const { keys, now } = call.office
     const before = await keyOf(call)
@@ -167,10 +224,12 @@ const edit = operation({
       label: before.label,
       expires_at: isoTime(before.expiresAt),
       cap: before.cap === undefined ? null : formatCredits(before.cap),
+      type: before.type,
+      metadata: before.metadata,
     }
     const details = { before: was, after: call.body }
     const also = noting(call, {}, { action: 'key.edit', target: before.id, details })
-    return changed(call, await keys.changes.edit(before.id, { name, label, expiresAt, cap }, { also }))
+    return changed(call, await keys.changes.edit(before.id, { name, label, type, expiresAt, cap, metadata }, { also }))
   },
 })
 

@@ -278,10 +278,4 @@ async function* liveEvents({ office, x, actor }: Call): AsyncGenerator<string> {
 }
 
 /** All of them. */
-export const REPORT_OPERATIONS: readonly Operation[] = [
-  usage,
-  history,
-  overview,
-  trend,
-  live,
-]
+export const REPORT_OPERATIONS: readonly Operation[] = [usage, history, overview, trend, live]

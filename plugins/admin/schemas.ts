@@ -52,6 +52,13 @@ export const GIVEN_TIME = {
   expected: 'a time such as 2030-01-31 or 2030-01-31T12:00:00Z, or null',
 } as const
 
+/** A duration that a caller sends. */
+export const GIVEN_DURATION = {
+  type: 'string',
+  pattern: String.raw`^[1-9]\d{0,5}[smhd]$`,
+  expected: 'a duration such as 30d or 12h',
+} as const
+
 /** A day. */
 export const DAY = {
   type: 'string',
@@ -75,6 +82,8 @@ const KEY_MEMBERS = {
   created_at: TIME,
   expires_at: TIME,
   last_used_at: TIME,
+  lifetime: { ...MS, description: 'Milliseconds for which it is valid from its first use; null for a fixed expiry.' },
+  metadata: { type: 'object', additionalProperties: { type: 'string' } },
   balance_id: { type: 'string', description: 'The balance that it spends from.' },
   cap: { type: ['string', 'null'], description: 'The most that it may use in its life, in credits.' },
 } as const

@@ -291,3 +291,66 @@ t.test(
     t.ok(repriced <= upstream.requests.length)
   },
 )
+
+t.test('a key with a lifetime is valid for that long from its first request on', async t => {
+  const upstream = await provider(t)
+  const g = await startGateway(t, { upstream: upstream.url })
+  const { keys, ledger } = g.gateway
+  const create = (lifetimeMs: number) =>
+    keys.changes.create({ type: 'famC', name: '', credits: NANO, expiresAt: undefined, lifetimeMs })
+  const { key, secret } = await create(86_400_000)
+  t.match((await g.call('/api/v1/key-info', { key: secret })).json, { expires_at: null })
+  const before = Date.now()
+  t.match(await g.call(CHAT, { key: secret, body: BODY }), { status: 200 })
+  const expiresAt = (await keys.refind(secret))?.expiresAt ?? 0
+  t.ok(expiresAt >= before + 86_300_000 && expiresAt <= Date.now() + 86_500_000)
+  t.match(await g.call(CHAT, { key: secret, body: BODY }), { status: 200 })
+  t.equal((await keys.refind(secret))?.expiresAt, expiresAt, 'a second request does not prolong it')
+  t.equal(await keys.changes.edit(key.id, { name: 'x' }), 'store')
+  t.equal((await keys.refind(secret))?.expiresAt, expiresAt, 'nor does a change')
+  await ledger.background.applyPending()
+  t.match(await ledger.records.keys.get(key.id), { expiresAt, lifetimeMs: 86_400_000 }, 'it is recorded')
+  const short = await create(1)
+  t.match(await g.call(CHAT, { key: short.secret, body: BODY }), { status: 200 })
+  await until(async () => (await g.call(CHAT, { key: short.secret, body: BODY })).status === 401)
+  t.equal(await keys.changes.edit(short.key.id, { expiresAt: null }), 'store')
+  t.match(await g.call(CHAT, { key: short.secret, body: BODY }), { status: 200 }, 'no expiry replaces the lifetime')
+  await g.settledAll([secret, short.secret])
+})
+
+t.test('the commands on balances and keys say what they have done', async t => {
+  const place = new Place(t)
+  const run = async (...args: string[]) => JSON.parse((await place.run(...args, '--json')).out)
+  const made = await run('balances', 'create', '--name', 'Team', '--external-id', 'c 7', '--credits', '10')
+  t.match(made, { id: /^bal_\w{18}$/, name: 'Team', external_id: 'c 7', keys: 0, balance: '10' })
+  const { id } = made
+  const { id: key } = await run('keys', 'create', '--type', 'famC', '--balance', id, '--cap', '2', '--name', 'Bob')
+  t.match(await run('keys', 'show', key), { balance_id: id, cap: '2', balance: '2', name: 'Bob' })
+  t.match(await place.run('balances', 'list', '--external-id', 'c 7'), {
+    out: `${id}  1 keys  10 credits  c 7  Team\n`,
+  })
+  t.match(await run('balances', 'topup', id, '5', '--reason', 'order 9'), { balance: '15', added: true })
+  t.match(await place.run('balances', 'deduct', id, '1'), { code: 2, err: /--reason is missing/ })
+  t.match(await run('balances', 'deduct', id, '1', '--reason', 'mistake'), { balance: '14' })
+  t.match(await place.run('balances', 'deduct', id, '99', '--reason', 'x'), { code: 1, err: /less than 99 credits/ })
+  t.match(await place.run('balances', 'statement', id), { out: /deduction .*mistake[^]*grant .*order 9/ })
+  t.match(await run('balances', 'edit', id, '--name', 'Others'), { name: 'Others', external_id: 'c 7' })
+  t.match(await run('balances', 'show', id), { keys: [key], balance: '14' })
+  t.match(await run('keys', 'edit', key, '--cap', 'none', '--type', 'famA', '--name', 'Rob'), {
+    cap: null,
+    type: 'famA',
+    name: 'Rob',
+    balance: '14',
+  })
+  t.match(await place.run('keys', 'edit', key), { code: 2, err: /give what to change/ })
+  const alone = await place.key('famC', '1')
+  t.match(await run('keys', 'move', alone.id, id), { balance_id: id, balance: '14' })
+  t.match(await place.run('keys', 'move', key, 'bal_none'), { code: 1, err: /there is no balance bal_none/ })
+  t.match(await run('balances', 'show', alone.id), { keys: [], balance: '1' })
+  t.match(await run('keys', 'delete', alone.id), { status: 'deleted' })
+  t.match(await place.run('keys', 'create', '--type', 'famC'), { code: 2, err: /either --credits .* or --balance/ })
+  t.match(await place.run('balances', 'show', 'bal_none'), { code: 2, err: /there is no balance bal_none/ })
+  const later = await run('keys', 'create', '--type', 'famC', '--credits', '1', '--expires', '30d', '--from-first-use')
+  t.match(await run('keys', 'show', later.id), { expires_at: null, lifetime: 30 * 86_400_000 })
+  t.match(await place.run('audit'), { code: 0 })
+})
