@@ -57,8 +57,8 @@ export interface RecordedKey
   readonly pending: boolean
 }
 
-const SELECT = `SELECT k.no, k.id, a.id AS account, (SELECT b.id FROM accounts b WHERE b.no = k.before) AS before, k.type, k.name, k.batch, k.status, k.expires, k.created, k.version, k.digest, k.label,
-  k.hint, k.rotation, k.cap, k.lifetime, k.metadata, CASE WHEN k.pending = 1 OR a.pending = 1 THEN 1 ELSE 0 END AS pending, ${SUMS} FROM ${KEYS}`
+const SELECT = `SELECT k.no, k.id, a.id AS account, b.id AS before, k.type, k.name, k.batch, k.status, k.expires, k.created, k.version, k.digest, k.label,
+  k.hint, k.rotation, k.cap, k.lifetime, k.metadata, CASE WHEN k.pending = 1 OR a.pending = 1 THEN 1 ELSE 0 END AS pending, ${SUMS} FROM ${KEYS} LEFT JOIN accounts b ON b.no = k.before`
 
 /** Returns whose history and usage those of a key are: its own, or all of its account if no other key shares that. */
 export function whoseOf({ id, account, shared }: Pick<RecordedKey, 'id' | 'account' | 'shared'>): Whose {

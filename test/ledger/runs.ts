@@ -3,6 +3,7 @@ import { randomUUID } from 'node:crypto'
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import type { Redis } from 'ioredis'
 import type { Test } from 'tap'
 import { Keys } from '../../core/keys/keys.ts'
 import type { Ledger } from '../../core/ledger/ledger.ts'
@@ -29,7 +30,7 @@ export async function simulate(
   redis: RealRedis,
   nth: number,
   steps: number,
-  mutation?: Mutation,
+  mutation?: Mutation | ScriptMutation,
 ): Promise<Tally> {
   const prefix = `s${nth}`
   const onPostgres = nth === SIDE_BY_SIDE - 1
@@ -43,38 +44,49 @@ export async function simulate(
   // In each second run, the database falls back instead of the store.
   const falls = nth % 2 === 1 && !onPostgres && mutation === undefined
   const rows = falls ? new SqliteRows(t, join(data, 'records.sqlite')) : undefined
-  const connections = [0, 1].map(() => store.redis.duplicate())
+  const inScript = typeof mutation === 'string' ? undefined : mutation
+  const connections = [0, 1].map(() => mutated(store.redis.duplicate(), inScript))
   t.teardown(() => connections.forEach(connection => connection.disconnect()))
   await Promise.all(connections.map(connection => connection.connect()))
   const scripts = connections.map(connection => new Scripts({ ...store, redis: connection }, prefix))
   const keys = new Keys(ledger, 0, Date.now)
   const created = await keys.changes.createMany({ type: 'famC', name: '', credits: 0n, expiresAt: undefined }, 3)
   const accounts = created.map(({ key }) => key.id)
-  return new Simulation(seed + nth, { ledger, changes: keys.changes, scripts }, rows, mutation).run(accounts, steps)
+  return new Simulation(
+    seed + nth,
+    { ledger, changes: keys.changes, scripts },
+    rows,
+    typeof mutation === 'string' ? mutation : undefined,
+  ).run(accounts, steps)
 }
 
 /** The kinds of quotas. */
 export const QUOTA_KINDS = [false, true].flatMap(isRolling => [false, true].map(isFair => ({ isRolling, isFair })))
 
 /** A part of the scripts, and what a mutation puts in its place. */
-export type QuotaMutation = readonly [rule: string, part: string, instead: string]
+export type ScriptMutation = readonly [rule: string, part: string, instead: string]
 
-/** Opens a ledger, and the scripts that a simulation of quotas runs. */
-export async function openQuotas(
-  t: Test,
-  redis: RealRedis,
-  mutation?: QuotaMutation,
-): Promise<{ ledger: Ledger; scripts: Scripts }> {
-  const prefix = `q${randomUUID()}`
-  const { ledger, store } = await openLedger(t, redis, prefix)
-  const connection = store.redis.duplicate()
-  t.teardown(() => connection.disconnect())
-  await connection.connect()
+/** Lets a connection run mutated scripts. @throws Error if they do not have the part */
+function mutated(connection: Redis, mutation: ScriptMutation | undefined): Redis {
   const define = connection.defineCommand.bind(connection)
   connection.defineCommand = (name, { lua, ...how }) => {
     const [rule = '', part = '', instead = ''] = mutation ?? []
     if (mutation && !lua.includes(part)) throw new Error(`the scripts have no "${part}" any more: ${rule}`)
     define(name, { ...how, lua: mutation ? lua.replaceAll(part, instead) : lua })
   }
+  return connection
+}
+
+/** Opens a ledger, and the scripts that a simulation of quotas runs. */
+export async function openQuotas(
+  t: Test,
+  redis: RealRedis,
+  mutation?: ScriptMutation,
+): Promise<{ ledger: Ledger; scripts: Scripts }> {
+  const prefix = `q${randomUUID()}`
+  const { ledger, store } = await openLedger(t, redis, prefix)
+  const connection = mutated(store.redis.duplicate(), mutation)
+  t.teardown(() => connection.disconnect())
+  await connection.connect()
   return { ledger, scripts: new Scripts({ ...store, redis: connection }, prefix) }
 }

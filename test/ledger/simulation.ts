@@ -548,7 +548,7 @@ export class Simulation {
     if (all.length > 0) await redis.del(...all)
     for (const [key, { dumped, until }] of saved?.keys ?? []) {
       const ms = until === Infinity ? 0 : until - Date.now()
-      if (ms >= 0) await redis.restore(key, ms, dumped)
+      if (ms >= 0) await redis.restore(key, ms, dumped, 'REPLACE')
     }
     this.#model.lose(saved?.model)
     if (saved) {

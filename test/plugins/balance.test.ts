@@ -8,7 +8,7 @@ import { at, hostWith, keyOf, NO_SUMMARY } from './facts.ts'
 t.test('the balance is in credits, with exact nano-credits beside it, and must not be cached', async t => {
   const sums = { granted: 10n * NANO, balance: 7n * NANO + 1n, held: NANO, settled: 2n * NANO - 1n }
   const host = hostWith({
-    ledger: { reads: { balance: () => Promise.resolve(sums), summary: () => Promise.resolve(NO_SUMMARY) } },
+    ledger: { reads: { limits: () => Promise.resolve({ account: sums }), summary: () => Promise.resolve(NO_SUMMARY) } },
   })
   const { given } = await drive(balance, {
     exchange: at('/api/v1/keys/lookup/balance'),

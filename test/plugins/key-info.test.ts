@@ -13,7 +13,7 @@ async function ask(
   accounts: readonly (readonly Partial<Quota>[])[] = [[changes ?? {}]],
 ): Promise<any> {
   const reads = {
-    balance: () => Promise.resolve({ granted: 10n * NANO, balance: 9n * NANO, held: 0n, settled: NANO }),
+    limits: () => Promise.resolve({ account: { granted: 10n * NANO, balance: 9n * NANO, held: 0n, settled: NANO } }),
     summary: () => Promise.resolve(NO_SUMMARY),
     quotaShare: () => Promise.resolve({ limit: 250n * NANO, used: 260n * NANO }),
     quotaUsed: () => Promise.resolve({ used: 20n * NANO, resetsAt: NOW }),

@@ -60,7 +60,7 @@ t.test('an operator sees who used what, lists keys by batch, and reads the histo
     ],
     [['keys', 'create', '--type', 'famC', '--credits', '1', '--batch', 'a\nb'], /--batch has invisible characters/],
     [['tokens', 'create', '--name', 'a\x9b'], /--name has invisible characters/],
-    [['usage', '--by', 'modl'], /--by is one of key, model.*; did you mean model\?/],
+    [['usage', '--by', 'modl'], /--by is one of key, balance, model.*; did you mean model\?/],
     [['usage', '--since', 'monday'], /"monday" is not a day/],
     [['usage', '--since', 'today', '--until', 'yesterday'], /--since \(today\) is later than --until \(yesterday\)/],
     [['usage', '--limit', '0'], /--limit is a whole number from 1/],
