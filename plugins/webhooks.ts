@@ -108,6 +108,8 @@ export default defineBuiltIn({
         leastCharge([...type.models.values()].map(({ price }) => price)),
       ]),
     )
+    const [firstLeast = 0n, ...otherLeasts] = leasts.values()
+    const leastOfAll = otherLeasts.reduce((least, each) => (each < least ? each : least), firstLeast)
     const changes = new Changes(host, options)
     const delivery = new Delivery(host, options)
 
@@ -135,16 +137,18 @@ export default defineBuiltIn({
         const tell = (type: Event, data: object): void => {
           if (wanted.has(type)) notices.push(noticeOf(host, type, data))
         }
-        for (const { id, account, notes, charge } of entries)
+        for (const { id, account, key = account, notes, charge } of entries)
           if (notes.quarantined) {
-            const data = { request_id: id, key: account, model: notes.model, charge: credits(charge) }
+            const data = { request_id: id, key, model: notes.model, charge: credits(charge) }
             tell('charge.quarantined', data)
           }
         if (wanted.has('key.low') || wanted.has('key.exhausted'))
           for (const { account, type, name, label, before, after } of spending) {
-            const data = { key: account, key_type: type, name, label, balance: credits(after) }
+            // A balance that was not made with a key has no type of its own.
+            const key = type === '' ? null : account
+            const data = { key, key_type: type, name, label, balance_id: account, balance: credits(after) }
             const falls = (below: bigint): boolean => before >= below && after < below
-            if (falls(leasts.get(type) ?? 0n)) tell('key.exhausted', data)
+            if (falls(leasts.get(type) ?? leastOfAll)) tell('key.exhausted', data)
             else if (falls(low)) tell('key.low', data)
           }
         return notices

@@ -37,7 +37,7 @@ export async function showUsage(environment: Environment, config: Config, option
     return
   }
   const columns = Object.keys(usageView({ group: '', ...noCount() }))
-  const names = group === 'key' ? ['group', 'name', ...columns.slice(1)] : columns
+  const names = group === 'key' || group === 'balance' ? ['group', 'name', ...columns.slice(1)] : columns
   const cells = shown.map(row => names.map(name => (row as Readonly<Record<string, string | number | null>>)[name]))
   const head = names.map(name => (name === 'group' ? group : name))
   if (options.csv) for (const line of [head, ...cells]) environment.print(csvLine(line))

@@ -13,7 +13,7 @@ export type KeyOrder = (typeof KEY_ORDERS)[number]
 
 /** Which keys to list. */
 export interface KeySearch {
-  /** Part of the id, the name, the batch, the label or the hint. */
+  /** Part of the id, the name, the batch, the label or the hint, or of the external id of the balance. */
   readonly text?: string | undefined
   readonly type?: string | undefined
   readonly batch?: string | undefined
@@ -113,8 +113,8 @@ export function searchOf(
   else add(...STATES[state](now))
   if (text !== undefined) {
     const like = patternOf(text)
-    const matches = SEARCHED.map(name => likeIn(dialect, `k.${name}`, like))
-    add(`(${matches.join(' OR ')})`, ...SEARCHED.map(() => like))
+    const columns = [...SEARCHED.map(name => `k.${name}`), 'a.external']
+    add(`(${columns.map(column => likeIn(dialect, column, like)).join(' OR ')})`, ...columns.map(() => like))
   }
   return {
     where: conditions.length === 0 ? '' : `WHERE ${conditions.join(' AND ')}`,

@@ -111,16 +111,17 @@ export class Restorer {
     // The store refuses deleted keys and disabled ones in the same way.
     const status = key.status === 'deleted' ? 'disabled' : key.status
     const { keys } = this.#scripts
-    const { id, expiresAt = '', cap = '', lifetimeMs: lifetime = '', account: home, before } = key
-    const elsewhere = before === undefined ? 0n : await this.#chargedElsewhere(key)
+    const { id, account, expiresAt = '', cap = '', lifetimeMs: lifetime = '', before } = key
+    const elsewhere = before === undefined ? '' : await this.#chargedElsewhere(key)
+    const home = before === undefined && account === id ? '' : account
     const args = { ...key, status, expiresAt, cap, elsewhere, lifetime, home }
     // Requests that ran when the key was moved end on the account before, and learn there when it is disabled.
     if (before !== undefined) {
       const record = keys.record({ account: before, key: id })
       await this.#scripts.run(operation('put', before, { record }, args))
     }
-    const record = keys.record({ account: home, key: id })
-    const [answer] = await this.#scripts.run(operation('put', home, { record }, args))
+    const record = keys.record({ account, key: id })
+    const [answer] = await this.#scripts.run(operation('put', account, { record }, args))
     return answer === 'ok'
   }
 

@@ -56,7 +56,16 @@ operations.put = function(key, arg)
   if version and tonumber(version) >= tonumber(arg.version) then return 'old ' .. version end
   redis.call('HSET', key.record, field.version, arg.version, field.type, arg.type, field.status, arg.status,
     field.expiresAt, expiresAt, field.digest, arg.digest, field.label, arg.label, field.rotation, arg.rotation,
-    field.createdAt, arg.createdAt, field.cap, arg.cap, field.elsewhere, arg.elsewhere, field.lifetime, arg.lifetime, field.home, arg.home)
+    field.createdAt, arg.createdAt)
+  -- Most keys have none of these.
+  for name, value in pairs({ [field.cap] = arg.cap, [field.elsewhere] = arg.elsewhere, [field.lifetime] = arg.lifetime,
+    [field.home] = arg.home }) do
+    if value ~= '' then
+      redis.call('HSET', key.record, name, value)
+    elseif version then
+      redis.call('HDEL', key.record, name)
+    end
+  end
   return 'ok'
 end
 
