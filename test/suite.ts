@@ -26,6 +26,7 @@ const ALONE = [
   'chain',
   'story/charges',
   'story/admin-crash',
+  'story/balances',
   'ledger/simulation',
   'explore/explorer',
   'story/memory',

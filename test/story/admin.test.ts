@@ -238,7 +238,7 @@ t.test('what is wrong is refused by name, and nothing is changed', async t => {
     ['GET', `/balances/${key}`, undefined, 404, /no balance with this id/],
     ['POST', '/balances', { metadata: { a: 1 } }, 400, /"metadata/],
     ['PATCH', `/balances/${id}`, {}, 400, /must be an object with name, external_id or metadata/],
-    ['PATCH', `/keys/${id}`, {}, 400, /must be an object with name, label, expires_at or cap/],
+    ['PATCH', `/keys/${id}`, {}, 400, /must be an object with name, label, type, expires_at, cap or metadata/],
     ['GET', '/keys/key_000000000000000000', undefined, 404, /no key key_0/],
     ['GET', `/keys/${key}`, undefined, 404, /There is no key with this id/],
     ['GET', `/keys?search=${key}`, undefined, 400, /must not stand in a URL/],
