@@ -148,6 +148,7 @@ export class Actions {
     const { floor } = this.#request(x)
     return {
       account,
+      key: this.#world.keyOf(x),
       id: ids[x] ?? '',
       amount: HELD,
       least: HELD,
@@ -164,7 +165,7 @@ export class Actions {
   #settlement(x: number, charge: number): Settlement {
     const { account, ids, bucket } = this.#world
     const end = { charge: BigInt(charge), kind: charge === 0 ? 'void' : 'settle', notes: NOTES } as const
-    return settlementOf({ account, id: ids[x] ?? '', bucket }, end, 0)
+    return settlementOf({ account, key: this.#world.keyOf(x), id: ids[x] ?? '', bucket }, end, 0)
   }
 
   /** Sends a message to the store. */
@@ -381,6 +382,8 @@ export class Actions {
     const key = await records.keys.get(account)
     if (!key) throw new Error('the records lack the key')
     await restorer.restore(key, since)
+    const second = this.#world.second === undefined ? undefined : await records.keys.get(this.#world.second)
+    if (second) await restorer.restoreKey(second)
     await this.#mustBeStale(records.recorder.record(read, new Map(), before))
   }
 

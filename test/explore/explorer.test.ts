@@ -11,7 +11,7 @@ const skip = findServer(process.env) === undefined && 'no redis-server on PATH'
 
 let worlds = 0
 async function explored(t: Test, redis: RealRedis, scope: Scope, mutation?: Mutation): Promise<Explored> {
-  return explore(await World.open(t, redis, `e${worlds++}`), scope, mutation)
+  return explore(await World.open(t, redis, `e${worlds++}`, scope), scope, mutation)
 }
 
 for (const scope of SHORT)

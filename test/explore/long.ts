@@ -9,6 +9,6 @@ t.setTimeout(0)
 for (const [nth, scope] of LONG.entries())
   t.test(scope.name, { timeout: 0 }, async t => {
     const redis = await RealRedis.start(t, '--appendonly', 'no')
-    const { states, transitions, ends } = await explore(await World.open(t, redis, `l${nth}`), scope)
+    const { states, transitions, ends } = await explore(await World.open(t, redis, `l${nth}`, scope), scope)
     t.pass(`${states} states, ${transitions} steps, ${ends} ends`)
   })

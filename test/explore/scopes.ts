@@ -9,6 +9,10 @@ const some = (grows: boolean, ...faults: Fault[]): Scope =>
 /** The scopes of `npm test`. The last ones combine faults that have shown defects together. */
 export const SHORT: readonly Scope[] = [
   new Scope('one request with any one fault', [7], FAULTS, { most: 1 }),
+  new Scope('a request of one of two keys on one balance, with any one fault', [7], FAULTS, {
+    most: 1,
+    isShared: true,
+  }),
   some(false, 'pause', 'the store falls back'),
   some(false, 'the records fall back', 'the archiver dies', 'the store restarts'),
   some(false, 'is late', 'repeat', 'the store is emptied'),
@@ -20,4 +24,12 @@ export const LONG: readonly Scope[] = [
   new Scope('one request with any two faults', [7], FAULTS, { most: 2 }),
   new Scope('two requests with any one fault', [7, 9], FAULTS, { most: 1 }),
   new Scope('one request with any three faults', [7], FAULTS, { most: 3 }),
+  new Scope('a request of each of two keys on one balance, with any one fault', [7, 9], FAULTS, {
+    most: 1,
+    isShared: true,
+  }),
+  new Scope('a request of one of two keys on one balance, with any two faults', [7], FAULTS, {
+    most: 2,
+    isShared: true,
+  }),
 ]

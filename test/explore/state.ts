@@ -80,19 +80,26 @@ export class Scope {
   readonly #most: number
   /** Whether requests are extended and renewed. */
   readonly grows: boolean
+  /** Whether the requests are of several keys, which share the account. */
+  readonly isShared: boolean
 
   /** @param most faults in one way through the states; each fault happens once */
   constructor(
     name: string,
     charges: readonly number[],
     faults: readonly Fault[],
-    { most = faults.length, grows = true }: { readonly most?: number; readonly grows?: boolean } = {},
+    {
+      most = faults.length,
+      grows = true,
+      isShared = false,
+    }: { readonly most?: number; readonly grows?: boolean; readonly isShared?: boolean } = {},
   ) {
     this.name = name
     this.charges = charges
     this.#faults = faults
     this.#most = most
     this.grows = grows
+    this.isShared = isShared
   }
 
   allows({ faults }: State, fault: Fault): boolean {

@@ -95,15 +95,34 @@ export class World {
   /** The contents that the parts have. */
   #now = { store: -1, records: -1 }
 
-  private constructor(ledger: Ledger, store: Store, prefix: string, account: string, rows: SqliteRows) {
+  /** Another key that spends from the account. Undefined if it is not shared. */
+  readonly second: string | undefined
+
+  private constructor(
+    ledger: Ledger,
+    store: Store,
+    prefix: string,
+    { account, second }: { readonly account: string; readonly second: string | undefined },
+    rows: SqliteRows,
+  ) {
     this.ledger = ledger
     this.scripts = new Scripts(store, prefix)
     this.account = account
+    this.second = second
     this.#rows = rows
   }
 
-  /** Opens a world of its own. @param change changes the text of the scripts */
-  static async open(t: Test, redis: RealRedis, prefix: string, change?: (lua: string) => string): Promise<World> {
+  /**
+   * Opens a world of its own.
+   * @param isShared whether the first request is of another key than the second
+   * @param change changes the text of the scripts
+   */
+  static async open(
+    t: Test,
+    redis: RealRedis,
+    prefix: string,
+    { isShared = false, change }: { readonly isShared?: boolean; readonly change?: (lua: string) => string } = {},
+  ): Promise<World> {
     const data = mkdtempSync(join(process.platform === 'linux' ? '/dev/shm' : tmpdir(), 'tollgate-explore-'))
     t.teardown(() => rmSync(data, { recursive: true, force: true }))
     const { ledger, store } = await openLedger(t, redis, prefix, { commandTimeoutMs: 60_000, data })
@@ -111,12 +130,20 @@ export class World {
     const define = client.defineCommand.bind(client)
     if (change) client.defineCommand = (name, { lua, ...how }) => define(name, { ...how, lua: change(lua) })
     const keys = new Keys(ledger, 0, Date.now)
-    const { key } = await keys.changes.create({ type: 'famC', name: '', credits: GRANTED, expiresAt: undefined })
+    const wish = { type: 'famC', name: '', expiresAt: undefined }
+    const { key } = await keys.changes.create({ ...wish, credits: GRANTED })
+    const account = key.id
+    const second = isShared ? (await keys.changes.create({ ...wish, credits: 0n, account })).key.id : undefined
     // The lineage of the records, and the log of changes, only grow.
     const rows = new SqliteRows(t, join(data, 'records.sqlite'), 'commits', 'audit')
-    const world = new World(ledger, store, prefix, key.id, rows)
+    const world = new World(ledger, store, prefix, { account, second }, rows)
     world.#at = { store: await world.#saveStore(), records: await world.#saveRecords() }
     return world
+  }
+
+  /** The key of a request; undefined for the one with the name of the account. */
+  keyOf(x: number): string | undefined {
+    return x === 0 ? this.second : undefined
   }
 
   /** The numbers of the contents now. */
@@ -171,7 +198,9 @@ export class World {
     const holds = this.ids.map(id => keys.hold(this.account, id))
     // Sums of lost entries have a bucket of their own.
     const outcomes = [this.bucket, OF_SUMS].map(bucket => keys.outcomes(this.account, bucket))
-    return [own.account, own.leases, own.stream, own.slots, ...outcomes, ...holds]
+    const record = keys.record({ account: this.account, key: this.second })
+    const others = this.second === undefined ? [] : [record]
+    return [own.account, own.leases, own.stream, own.slots, ...outcomes, ...holds, ...others]
   }
 
   view(store: number): StoreView {
@@ -184,10 +213,11 @@ export class World {
 
   async #saveStore(): Promise<number> {
     const names = this.#names
-    const [account = '', leases = '', stream = '', , outcomes = '', ofSums = '', ...holds] = names
+    const [account = '', leases = '', stream = '', , outcomes = '', ofSums = '', ...rest] = names
+    const holds = rest.slice(0, this.ids.length)
     const pipeline = this.scripts.redis.pipeline()
     pipeline
-      .hmget(account, 'bal', 'rsv', 'n', 'gra', 'sq', 'fr')
+      .hmget(account, 'bal', 'rsv', 'n', 'gra', 'sq', 'fr', 'u:', `u:${this.second}`)
       .zrange(leases, '0', '-1', 'WITHSCORES')
       .xrange(stream, '-', '+')
     pipeline
@@ -207,16 +237,17 @@ export class World {
       string[],
       number,
     ]
-    const [balance = 0n, held = 0n, count = 0n, granted = 0n, ordinal = 0n, from = 0n] = sums.map(sum =>
-      BigInt(sum ?? 0),
-    )
+    const [balance = 0n, held = 0n, count = 0n, granted = 0n, ordinal = 0n, from = 0n] = sums
+      .slice(0, 6)
+      .map(sum => BigInt(sum ?? 0))
+    const parts = sums.slice(6).join(', ')
     const index = (id: string): number => this.ids.indexOf(id)
     const view: StoreView = {
       balance,
       held,
       settled: granted - balance - held,
       count: Number(count),
-      numbers: `${ordinal} ${from} ${lost}`,
+      numbers: `${ordinal} ${from} ${lost} ${parts}`,
       holds: Object.fromEntries(
         texts.flatMap((text, at) => {
           const [amount = 0, floor = 0, , before = ''] = text?.split(' ') ?? []
@@ -255,7 +286,8 @@ export class World {
       ageOf(Number(ended)),
     ])
     const totals = (rows.get('totals') ?? []).map(({ ordinal, settled }) => [ordinal, settled].map(String))
-    const text = JSON.stringify([exchanges.map(String).sort(), replaced, totals])
+    const ofKeys = (rows.get('key_totals') ?? []).map(({ key, settled }) => [key, settled].map(String))
+    const text = JSON.stringify([exchanges.map(String).sort(), replaced, totals, ofKeys])
     this.#now.records = this.#records.numberOf(text, () => ({
       settled: BigInt(totals[0]?.[1] ?? 0),
       final: new Set(entries.filter(({ kind }) => isForGood(kind)).map(({ id }) => this.ids.indexOf(id))),
@@ -309,7 +341,9 @@ export class World {
     const { redis, keys } = this.scripts
     const id = this.ids[x] ?? ''
     return this.once(`bring back ${x}`, 'store', async () => {
-      await redis.set(keys.hold(account, id), `${amount} 0 ${bucket} - 0 []`)
+      const key = this.keyOf(x)
+      const slot = key === undefined ? '0' : `0:${key}`
+      await redis.set(keys.hold(account, id), `${amount} 0 ${bucket} - ${slot} []`)
       await redis.zadd(keys.of(account).leases, '9'.repeat(13), leaseName({ account, id }, bucket))
     })
   }
