@@ -24,10 +24,6 @@ export const LONG: readonly Scope[] = [
   new Scope('one request with any two faults', [7], FAULTS, { most: 2 }),
   new Scope('two requests with any one fault', [7, 9], FAULTS, { most: 1 }),
   new Scope('one request with any three faults', [7], FAULTS, { most: 3 }),
-  new Scope('a request of each of two keys on one balance, with any one fault', [7, 9], FAULTS, {
-    most: 1,
-    isShared: true,
-  }),
   new Scope('a request of one of two keys on one balance, with any two faults', [7], FAULTS, {
     most: 2,
     isShared: true,
