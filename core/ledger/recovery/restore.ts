@@ -50,10 +50,11 @@ export class Restorer {
    * @throws GatewayError unavailable
    */
   async restoreKey(key: RecordedKey): Promise<boolean> {
-    const { keys, redis } = this.#scripts
+    const { keys } = this.#scripts
     const { id, account } = key
     const has = await this.put(key)
-    if (account !== id || key.before !== undefined) await orUnavailable(redis.hset(keys.shared('homes'), id, account))
+    if (account !== id || key.before !== undefined)
+      await this.#scripts.write('HSET', keys.shared('homes'), id, account)
     await this.#scripts.write('SET', keys.pointer(key.digest), account === id ? id : `${account} ${id}`)
     return has
   }
