@@ -53,8 +53,7 @@ export class Restorer {
     const { keys } = this.#scripts
     const { id, account } = key
     const has = await this.put(key)
-    if (account !== id || key.before !== undefined)
-      await this.#scripts.write('HSET', keys.shared('homes'), id, account)
+    if (account !== id || key.before !== undefined) await this.#scripts.write('HSET', keys.shared('homes'), id, account)
     await this.#scripts.write('SET', keys.pointer(key.digest), account === id ? id : `${account} ${id}`)
     return has
   }
