@@ -130,9 +130,18 @@ export class KeyChanges {
       true,
     )
     if (!recorded) throw new RangeError(`there is no balance ${account}`)
-    const reached = recorded === true ? await this.#write(await this.#recordedOf(keys, wish)) : 'unknown'
+    const reached = recorded === true ? await this.#writeNew(keys, wish) : 'unknown'
     for (const { digest } of keys) this.#observer.appeared(digest)
     return created.map(each => ({ ...each, reached }))
+  }
+
+  /** Writes new keys to the store. They are recorded, so their secrets are valid soon in any case. */
+  async #writeNew(keys: readonly KeyRecord[], wish: NewKeys): Promise<'store' | 'records'> {
+    try {
+      return await this.#write(await this.#recordedOf(keys, wish))
+    } catch {
+      return 'records'
+    }
   }
 
   /** Returns new keys with the sums of their accounts. @throws GatewayError unavailable */
@@ -198,6 +207,9 @@ export class KeyChanges {
     try {
       const key = await background.recordChanged(id)
       if (key) this.#observer.changed(key.digest)
+      // Requests that ran when it was moved learn of it on the balance before.
+      const moved = key?.before === undefined ? undefined : await orUnavailable(this.#ledger.records.keys.get(id))
+      if (moved) await this.#ledger.restorer.restoreKey(moved)
       return 'store'
     } catch (thrown) {
       const cause = causeOf(thrown)

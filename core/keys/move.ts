@@ -31,9 +31,10 @@ export async function moveKey(
     if (before.status === 'deleted') throw new RangeError(`the key ${id} is deleted`)
     if (before.account === to) return { key: undefined, reached: 'store' }
     const record = scripts.keys.record({ account: before.account, key: id })
-    const inStore = await orUnavailable(readFields(scripts.redis, record, ['version', 'status']))
-    // The store is the first to know that a key is disabled.
-    if (before.status === 'active' && inStore.status === 'disabled') {
+    const inStore = await orUnavailable(readFields(scripts.redis, record, ['version', 'status', 'expiresAt']))
+    const isBegun = before.lifetimeMs !== undefined && before.expiresAt === undefined && Boolean(inStore.expiresAt)
+    // The store is the first to know that a key is disabled, and when it was first used.
+    if ((before.status === 'active' && inStore.status === 'disabled') || isBegun) {
       await background.recordChanged(id)
       continue
     }

@@ -263,16 +263,20 @@ export class Background {
     const key = await orUnavailable(this.#records.keys.get(id))
     const record = keys.record({ account: key?.account ?? id, key: id })
     const found = await orUnavailable(readFields(redis, record, ['status', 'version', 'expiresAt']))
-    const isDisabled = key?.status === 'active' && found.status === 'disabled'
+    // While a key is moved, it may have been disabled where it was.
+    const old = key?.before === undefined ? undefined : keys.record({ account: key.before, key: id })
+    const before = old === undefined ? undefined : await orUnavailable(readFields(redis, old, ['status', 'version']))
+    const isDisabledThere = before?.status === 'disabled' && Number(before.version) >= (key?.version ?? 0)
+    const isDisabled = key?.status === 'active' && (found.status === 'disabled' || isDisabledThere)
     const isBegun = key?.lifetimeMs !== undefined && key.expiresAt === undefined && Boolean(found.expiresAt)
     if (key && (isDisabled || isBegun)) {
       // If the record has changed meanwhile, the rest of it has yet to be written to the store.
-      const ahead = Number(found.version) > key.version
+      const ahead = !isDisabledThere && Number(found.version) > key.version
       const changedKey = {
         ...key,
         ...(isDisabled && { status: 'disabled' as const }),
         ...(isBegun && { expiresAt: Number(found.expiresAt) }),
-        version: ahead ? Number(found.version) : key.version + 1,
+        version: ahead ? Number(found.version) : Math.max(key.version, Number(before?.version ?? 0)) + 1,
       }
       const changed = await orUnavailable(
         this.#records.keys.change(id, changedKey, { from: key.version, at: this.#continuity.now(), pending: !ahead }),

@@ -151,7 +151,7 @@ export class Codes {
     if (state !== undefined) add(STATES[state], ...(STATES[state].includes('?') ? [now] : []))
     if (text !== undefined) {
       const like = patternOf(text)
-      const columns = ['c.id', 'c.batch', 'c.hint', 'a.id']
+      const columns = ['c.id', 'c.batch', 'c.hint', 'k.id']
       const matches = columns.map(column => likeIn(this.#database.dialect, column, like))
       add(`(${matches.join(' OR ')})`, like, like, like, like)
     }

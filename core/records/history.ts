@@ -42,6 +42,8 @@ export interface DayUsage {
 /** Selects the rows of the account with an id, and of the key with one. */
 const OF_ACCOUNT = 'account = (SELECT no FROM accounts WHERE id = ?)'
 const OF_KEY = 'key = (SELECT no FROM keys WHERE id = ?)'
+/** The index of keys with other numbers than their accounts has this condition. */
+const OF_OTHER_KEY = `${OF_KEY} AND key <> account`
 
 /** The tables with the sums of accounts, and of keys that share one. */
 const SUMS_OF = {
@@ -90,7 +92,7 @@ export class History {
     const conditions = [OF_ACCOUNT]
     const values: SqlValue[] = [account]
     for (const [condition, value] of [
-      [OF_KEY, key],
+      [key === account ? OF_KEY : OF_OTHER_KEY, key],
       ['ordinal < ?', before],
       ['ended >= ?', from],
       ['ended <= ?', to],
@@ -262,7 +264,7 @@ export class History {
   /** Returns the number of the kept entries of a key that shares an account. */
   async entriesOfKey({ account, key }: Required<Whose>): Promise<number> {
     const [row] = await this.#database.all(
-      `SELECT COUNT(*) AS count FROM exchanges WHERE ${OF_ACCOUNT} AND ${OF_KEY}`,
+      `SELECT COUNT(*) AS count FROM exchanges WHERE ${OF_ACCOUNT} AND ${key === account ? OF_KEY : OF_OTHER_KEY}`,
       [account, key ?? account],
     )
     return Number(row?.['count'] ?? 0)

@@ -73,7 +73,8 @@ export async function statementOf(
 ): Promise<StatementPage> {
   const { account, key } = whose
   const isWhole = key === undefined
-  const own = isWhole ? '' : `AND ${OF_KEY}`
+  // The index of keys with other numbers than their accounts has this condition.
+  const own = isWhole ? '' : `AND ${OF_KEY} ${key === account ? '' : 'AND key <> account'}`
   const read = (text: string, ...values: readonly SqlValue[]): Promise<Row[]> =>
     database.all(`${text} LIMIT ?`, [account, ...values, count + 1])
   const ofKey = isWhole ? [] : [key]

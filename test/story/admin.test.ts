@@ -111,6 +111,8 @@ t.test('every reply is what the OpenAPI says, and every operation is called here
   const codes = await checked('POST', '/codes', { kind: 'key', type: 'famC', credits: '3', key_days: 30, count: 2 })
   t.match(codes.json.codes[0], { code: /^TG(?:-[0-9A-Z]{5}){5}$/, status: 'unused', key_days: 30 })
   await checked('GET', '/codes?status=unused')
+  const [{ hint }] = codes.json.codes
+  t.match((await checked('GET', `/codes?search=${hint.slice(-4)}`)).json.data, [{ hint }])
   await checked('POST', `/codes/${codes.json.codes[0].id}/cancel`)
   await checked('POST', '/codes', { kind: 'credits', credits: '3', batch: 'b' })
   t.match((await checked('POST', '/codes/cancel', { batch: 'b' })).json, { cancelled: 1 })

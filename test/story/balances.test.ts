@@ -2,6 +2,7 @@
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
 import { audit } from '../../core/ledger/audit.ts'
+import { timedId } from '../../core/lib/ids.ts'
 import { NANO } from '../../core/money/credits.ts'
 import { findServer } from '../../core/store/managed.ts'
 import { recordsEnv, startGateway, type TestGateway, until, upstreamEnv } from '../gateway.ts'
@@ -16,6 +17,7 @@ const skip = findServer(process.env) === undefined && 'no redis-server on PATH'
 const MODEL = 'acme/famC-5.5'
 const BODY = { model: MODEL, max_tokens: 100, messages: [{ role: 'user', content: 'hi' }] }
 const CHAT = '/v1/chat/completions'
+const NOTES = { endpoint: CHAT, model: MODEL, stream: false }
 
 /** An upstream whose replies have 10 tokens of input and 60 of output. */
 async function provider(t: Test): Promise<ScriptedUpstream> {
@@ -353,4 +355,26 @@ t.test('the commands on balances and keys say what they have done', async t => {
   const later = await run('keys', 'create', '--type', 'famC', '--credits', '1', '--expires', '30d', '--from-first-use')
   t.match(await run('keys', 'show', later.id), { expires_at: null, lifetime: 30 * 86_400_000 })
   t.match(await place.run('audit'), { code: 0 })
+})
+
+t.test('a key that is disabled while it is moved stays disabled, and spends from no balance', async t => {
+  const g = await startGateway(t)
+  const { keys, ledger } = g.gateway
+  const [first, moved = ''] = await keysOfOne(g, 2)
+  const [from, to, id] = [await g.id(first), await g.id(await g.key('famC')), await g.id(moved)]
+  const { move } = ledger.records.keys
+  ledger.records.keys.move = async (...args) => {
+    const done = await move.apply(ledger.records.keys, args)
+    ledger.records.keys.move = move
+    await keys.changes.disable(id)
+    return done
+  }
+  await keys.changes.move(id, to)
+  t.match(await ledger.records.keys.get(id), { status: 'disabled', account: to })
+  t.match(await g.call(CHAT, { key: moved, body: BODY }), { status: 401 })
+  t.equal(await keys.changes.enable(id), 'store')
+  const version = (await keys.refind(moved))?.version ?? ''
+  const wish = { key: id, id: timedId(Date.now()), amount: 1n, least: 1n, version, notes: NOTES, floor: () => ({ charge: 0n, notes: {} }) } // prettier-ignore
+  t.match(await ledger.hold({ ...wish, account: from }), { kind: 'stale' }, 'the old balance holds nothing more for it')
+  t.same((await audit(ledger)).drifts, [])
 })

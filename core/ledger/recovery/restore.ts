@@ -55,7 +55,8 @@ export class Restorer {
     const has = await this.put(key)
     if (account !== id || key.before !== undefined) await this.#scripts.write('HSET', keys.shared('homes'), id, account)
     await this.#scripts.write('SET', keys.pointer(key.digest), account === id ? id : `${account} ${id}`)
-    return has
+    // The pointer comes first: what is refused on the account before is asked for on the new one.
+    return (await this.#putBefore(key)) && has
   }
 
   /**
@@ -105,24 +106,27 @@ export class Restorer {
 
   /**
    * Writes the record of a key to the store, unless the store has a newer one.
+   * @param at the account that it is written to
    * @returns whether the store has this record now
    */
-  async put(key: RecordedKey): Promise<boolean> {
+  async put(key: RecordedKey, at = key.account): Promise<boolean> {
     // The store refuses deleted keys and disabled ones in the same way.
     const status = key.status === 'deleted' ? 'disabled' : key.status
-    const { keys } = this.#scripts
     const { id, account, expiresAt = '', cap = '', lifetimeMs: lifetime = '', before } = key
-    const elsewhere = before === undefined ? '' : await this.#chargedElsewhere(key)
+    const elsewhere = key.cap === undefined ? '' : (await this.#chargedElsewhere(key)) || ''
     const home = before === undefined && account === id ? '' : account
     const args = { ...key, status, expiresAt, cap, elsewhere, lifetime, home }
-    // Requests that ran when the key was moved end on the account before, and learn there when it is disabled.
-    if (before !== undefined) {
-      const record = keys.record({ account: before, key: id })
-      await this.#scripts.run(operation('put', before, { record }, args))
-    }
-    const record = keys.record({ account, key: id })
-    const [answer] = await this.#scripts.run(operation('put', account, { record }, args))
+    const record = this.#scripts.keys.record({ account: at, key: id })
+    const [answer] = await this.#scripts.run(operation('put', at, { record }, args))
     return answer === 'ok'
+  }
+
+  /**
+   * Writes the record of a key that was moved to the account before as well: requests that ran then end there, and learn there
+   * when the key is disabled.
+   */
+  async #putBefore(key: RecordedKey): Promise<boolean> {
+    return key.before === undefined || this.put(key, key.before)
   }
 
   /**

@@ -25,7 +25,7 @@ end
 
 -- The fields of a key's record that a hold needs.
 local RECORD = { field.status, field.expiresAt, field.version, field.cap, field.longestWaitSince, field.longestWaitUntil,
-  field.lifetime, field.elsewhere }
+  field.lifetime, field.elsewhere, field.home }
 
 -- Returns the sums of an account and the fields of a key's record, which is a part of its account if that has its name.
 local function readKey(account, record, owner)
@@ -39,12 +39,14 @@ end
 -- clients left do not count. Repeating it changes nothing.
 operations.hold = function(key, arg)
   local wanted, least, concurrency = amount(arg.amount), amount(arg.least), tonumber(arg.concurrency)
-  local sums, status, expiresAt, version, cap, since, untilMs, lifetime, elsewhere =
+  local sums, status, expiresAt, version, cap, since, untilMs, lifetime, elsewhere, home =
     readKey(key.account, key.record, arg.owner)
   if not sums or not status then return 'stale' end
   local reason = barred(status, expiresAt)
   if reason then return reason end
-  if version ~= arg.version then return 'stale' end
+  -- A key that was moved leaves a record behind, for the requests that run.
+  local isHome = (home or '') == '' or home == string.match(arg.lease, '^%S+')
+  if version ~= arg.version or not isHome then return 'stale' end
   local holds = (sums.part or sums).holds
   -- While there are slots to spare, nobody waits.
   if concurrency > 0 and holds >= concurrency - 1 and redis.call('EXISTS', key.hold) == 0 then
