@@ -362,9 +362,9 @@ t.test('a key that is disabled while it is moved stays disabled, and spends from
   const { keys, ledger } = g.gateway
   const [first, moved = ''] = await keysOfOne(g, 2)
   const [from, to, id] = [await g.id(first), await g.id(await g.key('famC')), await g.id(moved)]
-  const { move } = ledger.records.keys
+  const move = ledger.records.keys.move.bind(ledger.records.keys)
   ledger.records.keys.move = async (...args) => {
-    const done = await move.apply(ledger.records.keys, args)
+    const done = await move(...args)
     ledger.records.keys.move = move
     await keys.changes.disable(id)
     return done
