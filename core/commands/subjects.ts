@@ -30,7 +30,7 @@ export interface Found {
   readonly whose: Whose
 }
 
-/** Finds a key or a balance. @throws UsageError if there is none */
+/** Finds a key or a balance. @throws UsageError for an id that nothing has */
 export async function found(ledger: Ledger, keys: Keys, { kind, id }: Subject): Promise<Found> {
   if (kind === 'balance') {
     const account = await findBalance(ledger, id)
@@ -40,7 +40,7 @@ export async function found(ledger: Ledger, keys: Keys, { kind, id }: Subject): 
   return { id: key.id, account: key.account, whose: whoseOf(key) }
 }
 
-/** Finds a balance by its id. @throws UsageError if there is none */
+/** Finds a balance by its id. @throws UsageError for an id that no balance has */
 export async function findBalance({ records }: Ledger, id: string): Promise<RecordedAccount> {
   const account = await orUnavailable(records.accounts.get(id))
   if (account) return account

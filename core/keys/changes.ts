@@ -151,10 +151,9 @@ export class KeyChanges {
   ): Promise<readonly RecordedKey[]> {
     const [grants, granted] = credits > 0n ? [1, credits] : [0, 0n]
     const fresh = { shared: false, grants, granted, settled: 0n, ordinal: 0, endedAt: 0, externalId, pending: true }
-    const sums = account === undefined ? fresh : await orUnavailable(this.#ledger.records.accounts.get(account))
-    const { shared, ordinal, settled, endedAt, ...rest } = sums ?? fresh
-    const own = { shared, ordinal, settled, endedAt, grants: rest.grants, granted: rest.granted }
-    return keys.map(key => ({ ...key, ...own, externalId: rest.externalId, pending: true }))
+    if (account === undefined) return keys.map(key => ({ ...key, ...fresh }))
+    // They have been recorded, with what a reader needs of their account.
+    return orUnavailable(this.#ledger.records.keys.withIds(keys.map(({ id }) => id)))
   }
 
   /** Writes recorded keys to the store. */

@@ -229,22 +229,18 @@ export class Background {
   async applyPending(): Promise<void> {
     const { redis, keys } = this.#scripts
     // One that cannot be written must not keep others from it.
-    for (const key of await orUnavailable(this.#records.keys.pending(PENDING_AT_ONCE))) {
-      try {
+    const apply = async (facts: object, failed: string, work: () => Promise<void>): Promise<void> =>
+      work().catch((cause: unknown) => this.#log.warn({ err: cause, ...facts }, failed))
+    for (const key of await orUnavailable(this.#records.keys.pending(PENDING_AT_ONCE)))
+      await apply({ key: key.id }, 'the record of a key cannot be written to the store', async () => {
         await this.#restorer.restore(key)
         await orUnavailable(this.#records.keys.applied([key], this.#continuity.now()))
-      } catch (cause) {
-        this.#log.warn({ err: cause, key: key.id }, 'the record of a key cannot be written to the store')
-      }
-    }
-    for (const account of await orUnavailable(this.#records.accounts.pending(PENDING_AT_ONCE))) {
-      try {
+      })
+    for (const account of await orUnavailable(this.#records.accounts.pending(PENDING_AT_ONCE)))
+      await apply({ balance: account.id }, 'the grants of a balance cannot be written to the store', async () => {
         await this.#restorer.restoreAccount(account)
         await orUnavailable(this.#records.accounts.applied([account], this.#continuity.now()))
-      } catch (cause) {
-        this.#log.warn({ err: cause, balance: account.id }, 'the grants of a balance cannot be written to the store')
-      }
-    }
+      })
     const ahead = await orUnavailable(redis.smembers(keys.shared('disabled')))
     for (const id of ahead) await this.recordChanged(id)
   }

@@ -152,7 +152,7 @@ export class AccountRecords {
     return (await selectIn(this.#database, `${SELECT} WHERE a.id`, ids)).map(accountOf)
   }
 
-  /** Returns an account with what its keys were charged there, as of one moment. @throws RecordsError if there is none */
+  /** Returns an account with what its keys were charged there, all read at one moment. @throws RecordsError for an unknown account */
   async withParts(
     id: string,
   ): Promise<{ readonly sums: RecordedAccount; readonly parts: ReadonlyMap<string, bigint> }> {

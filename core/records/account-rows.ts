@@ -90,7 +90,7 @@ const SUMS_BY_KEY = [
 /**
  * Lets several keys spend from an account. What was charged until now, was charged by the key that it was made with.
  * @param at the time by the store's clock, in milliseconds since the epoch
- * @returns the number of the account; undefined if there is none
+ * @returns the number of the account; undefined if the records have no such account
  */
 export async function share(sql: Sql, account: string, at: number): Promise<number | undefined> {
   const [row] = await sql.all('SELECT no, shared FROM accounts WHERE id = ?', [account])
