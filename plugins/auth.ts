@@ -1,5 +1,6 @@
 import { formatCredits, GatewayError, type Key, type KeyType } from 'tollgate/plugin'
 import {
+  beginsAsSecret,
   credentialOf,
   defineBuiltIn,
   type BuiltInExchange,
@@ -57,11 +58,12 @@ export default defineBuiltIn({
       request(x) {
         const secret = credentialOf(x.headers)
         if (secret === undefined) throw new GatewayError('missing_key')
-        if (!secret.startsWith('sk-')) throw new GatewayError('invalid_key')
+        if (!beginsAsSecret(secret, config.keys.prefixes)) throw new GatewayError('invalid_key')
         const found = keys.find(secret)
         if (found instanceof Promise) return found.then(key => admit(x, secret, key))
-        // A key that was just enabled or topped up is accepted.
-        return found && fault(x, found)
+        // A key that was just enabled or topped up is accepted, and one whose balance just got other keys sees only its own
+        // requests.
+        return found && ((!x.inference && x.path !== x.format.counting) || fault(x, found))
           ? keys.refind(secret).then(key => admit(x, secret, key))
           : admit(x, secret, found)
       },

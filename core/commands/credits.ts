@@ -1,4 +1,5 @@
 /** `tollgate keys topup` and `deduct`, and those of balances. */
+import { beginsAsSecret } from '../lib/prefixes.ts'
 import type { Config } from '../config/config.ts'
 import type { Keys } from '../keys/keys.ts'
 import type { Ledger } from '../ledger/ledger.ts'
@@ -36,7 +37,7 @@ export async function changeCredits(
 ): Promise<void> {
   const { idempotencyKey = environment.newId() } = options
   // The key may be pasted into a shell, so characters with a special meaning there are refused.
-  if (!/^(?!sk-)[A-Za-z0-9][\w.:/@+=-]{0,99}$/.test(idempotencyKey)) {
+  if (beginsAsSecret(idempotencyKey, config.keys.prefixes) || !/^[A-Za-z0-9][\w.:/@+=-]{0,99}$/.test(idempotencyKey)) {
     throw new UsageError(
       'an idempotency key has 1 to 100 letters, digits and . _ : / @ + = -, begins with a letter or a digit, and is not an API key',
     )

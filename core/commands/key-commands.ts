@@ -9,6 +9,7 @@ import {
   showBalance,
 } from './balances.ts'
 import { changeCredits, type CreditsOptions } from './credits.ts'
+import { importFile, type ImportOptions } from './import.ts'
 import { deleteKey, editKey, type EditOptions, moveKey } from './key-edits.ts'
 import {
   createKeys,
@@ -29,6 +30,7 @@ import type { Output, Subject } from './subjects.ts'
 export function addKeyCommands(line: CommandLine): void {
   const keys = line.program.command('keys').description("create and manage customers' keys").enablePositionalOptions()
   addKeyCreation(keys, line)
+  addKeyImport(keys, line)
   addKeyReports(keys, line)
   addKeyChanges(keys, line)
 }
@@ -52,6 +54,16 @@ function addKeyCreation(keys: Command, { quiet, onConfig }: CommandLine): void {
       requireOptions(options, 'type')
       return onConfig(config => createKeys(quiet, config, options))
     })
+}
+
+function addKeyImport(keys: Command, { quiet, onConfig }: CommandLine): void {
+  keys
+    .command('import <file>')
+    .description('take over the keys of another gateway from a CSV file, all or none; see docs/moving.md')
+    .option('--type <type>', 'key type of the rows without one')
+    .option('--dry-run', 'print what would be done, and change nothing')
+    .option(...JSON_OPTION)
+    .action((file: string, options: ImportOptions) => onConfig(config => importFile(quiet, config, file, options)))
 }
 
 function addKeyReports(keys: Command, { quiet, onConfig }: CommandLine): void {

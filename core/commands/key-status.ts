@@ -1,7 +1,7 @@
 /** `tollgate keys disable` and `enable`. Disabling works while the records are away. */
 import type { Config } from '../config/config.ts'
 import { disableInStore } from '../keys/changes.ts'
-import { secretDigest } from '../keys/secrets.ts'
+import { digestsOf, isPublicId } from '../keys/secrets.ts'
 import type { Environment } from '../lib/environment.ts'
 import { RecordsError } from '../records/database.ts'
 import { addAudit } from '../records/audit-log.ts'
@@ -52,8 +52,8 @@ export async function setStatus(
 /** Disables a key while the records are away. */
 async function disableWithoutRecords(environment: Environment, config: Config, id: string): Promise<void> {
   await onStore(environment, config, async scripts => {
-    const pointer = id.startsWith('sk-') ? scripts.keys.pointer(secretDigest(id)) : undefined
-    const found = pointer === undefined ? id : await scripts.redis.get(pointer)
+    const pointers = digestsOf(id, config.keys.importSuffix).map(digest => scripts.keys.pointer(digest))
+    const found = isPublicId(id) ? id : (await scripts.redis.mget(pointers)).find(pointed => pointed !== null)
     // The account stands before a key with another name.
     const key = found?.split(' ').at(-1)
     if (key === undefined || !(await disableInStore(scripts, key)))

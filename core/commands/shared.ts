@@ -10,7 +10,7 @@ import { Ledger } from '../ledger/ledger.ts'
 import { noFileYet } from '../ledger/recovery/refusals.ts'
 import { Scripts } from '../ledger/script/scripts.ts'
 import { causeOf } from '../records/unavailable.ts'
-import { credentialsOf } from '../config/secrets.ts'
+import { hideSecrets } from '../config/secrets.ts'
 import { inWords } from '../store/connect.ts'
 import { RecordsError } from '../records/database.ts'
 import { isPlain } from '../lib/printable.ts'
@@ -42,7 +42,7 @@ export async function configured(environment: Environment, file: string): Promis
 export async function loadOrExit(environment: Environment, file: string): Promise<ValidConfig> {
   const loaded = await loadConfig(file, environment.env, checkChain)
   if (loaded.config) {
-    environment.scrubber.watch(credentialsOf(loaded.config))
+    hideSecrets(environment.scrubber, loaded.config)
     return loaded
   }
   environment.complain(reportOf(loaded))
@@ -68,7 +68,7 @@ export async function onLedger<T>(
     records = await openRecords(environment, config.store, store)
     ledger = new Ledger({ store, records, config, environment })
     if (!unchecked) await ledger.continuity.start(false)
-    return await use(ledger, new Keys(ledger, 0, environment.now))
+    return await use(ledger, new Keys(ledger, 0, environment.now, config.keys.importSuffix))
   } catch (thrown) {
     throw failureOf(thrown)
   } finally {

@@ -1,6 +1,7 @@
 /** What commands on keys and balances share: finding them, reading amounts and times, and reporting what was done. */
 import { duration } from '../config/units.ts'
 import type { Keys } from '../keys/keys.ts'
+import { isPublicId } from '../keys/secrets.ts'
 import type { Reached } from '../keys/recorded.ts'
 import type { Ledger } from '../ledger/ledger.ts'
 import type { Environment } from '../lib/environment.ts'
@@ -44,7 +45,7 @@ export async function found(ledger: Ledger, keys: Keys, { kind, id }: Subject): 
 export async function findBalance({ records }: Ledger, id: string): Promise<RecordedAccount> {
   const account = await orUnavailable(records.accounts.get(id))
   if (account) return account
-  const which = id.startsWith('sk-') ? 'with a secret as its id' : id
+  const which = isPublicId(id) ? id : 'with this id'
   throw new UsageError(`there is no balance ${which}; find it with npx tollgate balances list --search TEXT`)
 }
 
@@ -52,7 +53,7 @@ export async function findBalance({ records }: Ledger, id: string): Promise<Reco
 export async function find(keys: Keys, id: string): Promise<RecordedKey> {
   const key = await keys.changes.record(id)
   if (key) return key
-  const which = id.startsWith('sk-') ? 'with this secret' : id
+  const which = isPublicId(id) ? id : 'with this id or secret'
   throw new UsageError(
     `there is no key ${which}; find a key by its name or the end of its secret with npx tollgate keys list --search TEXT`,
   )

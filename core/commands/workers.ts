@@ -101,7 +101,12 @@ export class Workers {
     this.store = store
     this.port = port
     this.records = records
-    this.keys = new Keys(new Ledger({ store, records, config, environment }), 0, environment.now)
+    this.keys = new Keys(
+      new Ledger({ store, records, config, environment }),
+      0,
+      environment.now,
+      config.keys.importSuffix,
+    )
   }
 
   /** Describes what a drain waits for. */

@@ -293,6 +293,14 @@ export interface LedgerConfig {
   readonly keyCacheMs: number
 }
 
+/** What imported secrets look like. */
+export interface KeysConfig {
+  /** What they may begin with beside `sk-`. */
+  readonly prefixes: readonly string[]
+  /** What was appended to secrets before they were hashed. */
+  readonly importSuffix: string | undefined
+}
+
 /** The whole configuration. */
 export interface Config {
   /** Absolute path of the configuration file. */
@@ -311,6 +319,7 @@ export interface Config {
   readonly log: 'debug' | 'info' | 'warn' | 'error' | 'silent'
   readonly store: StoreConfig
   readonly ledger: LedgerConfig
+  readonly keys: KeysConfig
   readonly limits: Limits
   readonly upstreams: ReadonlyMap<string, Upstream>
   readonly keyTypes: ReadonlyMap<string, KeyType>

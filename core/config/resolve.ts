@@ -1,6 +1,7 @@
 /** Resolves references in gateway.yaml (upstreams, prices, models, aliases) and checks rules that span settings. */
 import { resolve as resolvePath } from 'node:path'
-import type { Config, KeyType, Limits, Upstream } from './config.ts'
+import { OWN_PREFIX, reservedBy } from '../lib/prefixes.ts'
+import type { Config, KeysConfig, KeyType, Limits, Upstream } from './config.ts'
 import { limits } from './limits.ts'
 import { isDecodable, parseAddress, type Address } from './store-address.ts'
 import type { Problem, Source } from './locate.ts'
@@ -87,6 +88,7 @@ export class Resolver {
         auditEveryMs: duration(raw.ledger.auditEvery),
         keyCacheMs: duration(raw.ledger.keyCache),
       },
+      keys: this.#keys(raw.keys),
       limits: this.#limits(raw.limits),
       upstreams,
       keyTypes,
@@ -132,6 +134,15 @@ export class Resolver {
     if (ms < DAY_HISTORY_MIN_MS)
       this.#reader.add(['ledger', 'dayHistory'], 'key info shows the last 31 days of a key', 'set 32d or more')
     return ms
+  }
+
+  #keys({ prefixes, importSuffix }: RawConfig['keys']): KeysConfig {
+    for (const [index, prefix] of prefixes.entries()) {
+      const own = reservedBy(prefix)
+      if (own !== undefined)
+        this.#reader.add(['keys', 'prefixes', index], `Tollgate's own "${own}…" begins like this`, 'remove it')
+    }
+    return { prefixes: prefixes.filter(prefix => !prefix.startsWith(OWN_PREFIX)), importSuffix }
   }
 
   #limits(raw: RawConfig['limits']): Limits {

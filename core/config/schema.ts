@@ -201,6 +201,29 @@ export const SCHEMA = {
         description: "How long a key's record is cached. A hold always checks the record itself.",
       },
     }),
+    keys: section("What customers' secrets look like.", {
+      prefixes: {
+        type: 'array',
+        default: [],
+        maxItems: 20,
+        uniqueItems: true,
+        items: {
+          type: 'string',
+          pattern: '^[A-Za-z][A-Za-z0-9_-]{2,16}$',
+          expected: '3 to 17 letters, digits, - and _, the first a letter',
+        },
+        description:
+          'What imported secrets may begin with beside `sk-`, such as `[cr_]`. At least 20 characters follow.',
+      },
+      importSuffix: {
+        type: 'string',
+        minLength: 1,
+        maxLength: 500,
+        expected: '!env NAME',
+        description:
+          'What a gateway before this one has appended to secrets before it hashed them; for keys that were imported with such hashes.',
+      },
+    }),
     limits: section('Limits on what clients may send and occupy.', {
       connections: {
         type: 'integer',

@@ -6,8 +6,9 @@ import { GatewayError } from '../errors.ts'
 import { RecordsError, type Sql } from '../records/database.ts'
 import type { Metadata } from '../records/account-rows.ts'
 import type { KeyRecord, RecordedKey } from '../records/key-records.ts'
-import { secretDigest, newSecret, type Secret } from './secrets.ts'
+import { digestsOf, isPublicId, newSecret, type Secret } from './secrets.ts'
 import type { Ledger } from '../ledger/ledger.ts'
+import type { Restored } from '../ledger/recovery/restore.ts'
 import { operation, readFields } from '../ledger/script/names.ts'
 import type { Scripts } from '../ledger/script/scripts.ts'
 import { causeOf, orUnavailable } from '../records/unavailable.ts'
@@ -79,9 +80,14 @@ export class KeyChanges {
   readonly #ledger: Ledger
   readonly #now: () => number
   readonly #observer: KeyObserver
+  readonly #importSuffix: string | undefined
 
-  /** @param now milliseconds since the epoch */
-  constructor(ledger: Ledger, now: () => number, observer: KeyObserver) {
+  /**
+   * @param now milliseconds since the epoch
+   * @param importSuffix what was appended to secrets before they were hashed, for imported hashes
+   */
+  constructor(ledger: Ledger, now: () => number, observer: KeyObserver, importSuffix?: string) {
+    this.#importSuffix = importSuffix
     this.#ledger = ledger
     this.#now = now
     this.#observer = observer
@@ -150,7 +156,18 @@ export class KeyChanges {
     { credits, account, externalId = '' }: NewKeys,
   ): Promise<readonly RecordedKey[]> {
     const [grants, granted] = credits > 0n ? [1, credits] : [0, 0n]
-    const fresh = { shared: false, grants, granted, settled: 0n, ordinal: 0, endedAt: 0, externalId, pending: true }
+    const fresh = {
+      shared: false,
+      grants,
+      granted,
+      settled: 0n,
+      used: 0n,
+      elsewhere: 0n,
+      ordinal: 0,
+      endedAt: 0,
+      externalId,
+      pending: true,
+    }
     if (account === undefined) return keys.map(key => ({ ...key, ...fresh }))
     // They have been recorded, with what a reader needs of their account.
     return orUnavailable(this.#ledger.records.keys.withIds(keys.map(({ id }) => id)))
@@ -177,8 +194,11 @@ export class KeyChanges {
   async bringUp(ids: readonly string[]): Promise<void> {
     const { records, restorer, continuity } = this.#ledger
     const pending = (await orUnavailable(records.keys.withIds(ids))).filter(key => key.pending)
-    await sideBySide(pending, SIDE_BY_SIDE, key => restorer.restore(key))
-    if (pending.length > 0) await orUnavailable(records.keys.applied(pending, continuity.now()))
+    const whole: RecordedKey[] = []
+    await sideBySide(pending, SIDE_BY_SIDE, async key => {
+      if ((await restorer.restore(key)) !== 'running') whole.push(key)
+    })
+    if (whole.length > 0) await orUnavailable(records.keys.applied(whole, continuity.now()))
   }
 
   /** Whether there are any keys. */
@@ -189,7 +209,8 @@ export class KeyChanges {
   /** Finds the record of a key by its public id or its secret. @throws GatewayError unavailable */
   record(idOrSecret: string): Promise<RecordedKey | undefined> {
     const { keys } = this.#ledger.records
-    return orUnavailable(idOrSecret.startsWith('sk-') ? keys.find(secretDigest(idOrSecret)) : keys.get(idOrSecret))
+    if (isPublicId(idOrSecret)) return orUnavailable(keys.get(idOrSecret))
+    return orUnavailable(keys.find(digestsOf(idOrSecret, this.#importSuffix)))
   }
 
   /**
@@ -282,6 +303,18 @@ export class KeyChanges {
   }
 
   /**
+   * Lets a key that was imported with the hash of another gateway be found by the digest of its secret, as others are. Its
+   * secret stays the same, so requests that run go on.
+   * @throws GatewayError unavailable
+   */
+  async adopt(id: string, from: string, digest: string): Promise<void> {
+    const { scripts, records } = this.#ledger
+    if ((await orUnavailable(records.keys.get(id)))?.digest !== from) return
+    const { reached } = await this.#change(id, key => ({ ...key, digest: key.digest === from ? digest : key.digest }))
+    if (reached === 'store') await scripts.redis.del(scripts.keys.pointer(from)).catch(() => {})
+  }
+
+  /**
    * Changes the record of a key: in the records first, then in the store.
    * @returns the record as it is then
    * @throws GatewayError unavailable if nothing was changed; RangeError if there is no such key, or it is deleted
@@ -324,14 +357,16 @@ export class KeyChanges {
       // Somebody else has changed it meanwhile.
       if (!isRecorded) continue
       recorded = key
+      let restored: Restored
       try {
-        // The store refuses the record if the key was disabled meanwhile.
-        if (!(await this.#ledger.restorer.restore(key))) continue
+        restored = await this.#ledger.restorer.restore(key)
       } catch {
         return { key, reached: 'records' }
       }
+      // The store refuses the record if the key was disabled meanwhile.
+      if (restored === 'old') continue
       this.#observer.changed(before.digest)
-      await records.keys.applied([key], continuity.now()).catch(() => {})
+      if (restored === 'whole') await records.keys.applied([key], continuity.now()).catch(() => {})
       return { key, reached: 'store' }
     }
   }

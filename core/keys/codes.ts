@@ -122,7 +122,7 @@ export class CodeBook {
     const secret = newSecret('sk-', request === undefined ? randomBytes : seededBytes(plain(text), request))
     const repeated = async (used: Code): Promise<Redeemed> => {
       // A key with this secret was made by this request, or by one with the same idempotency key.
-      const key = await orUnavailable(this.#ledger.records.keys.find(secret.digest))
+      const key = await orUnavailable(this.#ledger.records.keys.find([secret.digest]))
       if (!key || key.status === 'deleted') throw new CodeRefused('used', used)
       return { kind: 'key', key, secret: secret.secret, amount, repeated: true }
     }

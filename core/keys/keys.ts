@@ -5,7 +5,7 @@ import { GatewayError } from '../errors.ts'
 import type { Whose } from '../records/entry.ts'
 import type { KeyRecord } from '../records/key-records.ts'
 import { KeyChanges } from './changes.ts'
-import { secretDigest } from './secrets.ts'
+import { digestsOf, secretDigest } from './secrets.ts'
 import type { Ledger } from '../ledger/ledger.ts'
 import { balanceFrom } from '../ledger/reads.ts'
 import { readFields } from '../ledger/script/names.ts'
@@ -62,6 +62,7 @@ export class Keys {
   readonly changes: KeyChanges
   readonly #ledger: Ledger
   readonly #now: () => number
+  readonly #importSuffix: string | undefined
   /** Cached records by the digests of their secrets. */
   readonly #found: LRUCache<string, Key>
   /**
@@ -74,14 +75,23 @@ export class Keys {
   /** Running look-ups by digest. */
   readonly #reading = new Map<string, Reading>()
 
-  /** @param cacheMs how long a record is cached; a hold always checks the record's version as well */
-  constructor(ledger: Ledger, cacheMs: number, now: () => number) {
+  /**
+   * @param cacheMs how long a record is cached; a hold always checks the record's version as well
+   * @param importSuffix what was appended to secrets before they were hashed, for keys that were imported with such hashes
+   */
+  constructor(ledger: Ledger, cacheMs: number, now: () => number, importSuffix?: string) {
+    this.#importSuffix = importSuffix
     this.#ledger = ledger
     this.#now = now
-    this.changes = new KeyChanges(ledger, now, {
-      appeared: digest => void this.#absent.delete(digest),
-      changed: digest => void this.#found.delete(digest),
-    })
+    this.changes = new KeyChanges(
+      ledger,
+      now,
+      {
+        appeared: digest => void this.#absent.delete(digest),
+        changed: digest => void this.#found.delete(digest),
+      },
+      importSuffix,
+    )
     // Reading the clock for every look-up would cost more than it is worth.
     this.#found = lru(CACHED_MAX, { ttl: Math.max(cacheMs, 1), ttlResolution: Math.min(cacheMs / 10, 100) })
   }
@@ -95,7 +105,7 @@ export class Keys {
     const found = this.#found.get(digest)
     const { open, epoch } = this.#ledger.continuity
     if (found || (open && this.#absent.get(digest) === epoch)) return found
-    return this.#reading.get(digest)?.answer ?? this.#read(digest)
+    return this.#reading.get(digest)?.answer ?? this.#read(digest, secret)
   }
 
   /** Returns whether a secret was valid when it was last looked up. It never asks the store. */
@@ -110,12 +120,13 @@ export class Keys {
   refind(secret: string): Promise<Key | undefined> {
     const digest = secretDigest(secret)
     const reading = this.#reading.get(digest)
-    if (!reading) return this.#read(digest)
-    return (reading.next ??= reading.answer.catch(() => undefined).then(() => this.#read(digest)))
+    if (!reading) return this.#read(digest, secret)
+    return (reading.next ??= reading.answer.catch(() => undefined).then(() => this.#read(digest, secret)))
   }
 
-  #read(digest: string): Promise<Key | undefined> {
-    const reading: Reading = { answer: this.#load(digest), next: undefined }
+  #read(digest: string, secret: string): Promise<Key | undefined> {
+    const digests = digestsOf(secret, this.#importSuffix)
+    const reading: Reading = { answer: this.#load(digests), next: undefined }
     this.#reading.set(digest, reading)
     const over = (): void => {
       if (this.#reading.get(digest) === reading) this.#reading.delete(digest)
@@ -157,11 +168,11 @@ export class Keys {
     return key
   }
 
-  async #load(digest: string): Promise<Key | undefined> {
+  async #load(digests: readonly string[]): Promise<Key | undefined> {
     const { continuity } = this.#ledger
     for (;;) {
       const { open, epoch } = continuity
-      const key = await this.#fromStore(digest)
+      const key = await this.#first(digests)
       if (!continuity.watching) return key
       const isCurrent = (): boolean => open && epoch === continuity.epoch
       if (key && isCurrent()) return key
@@ -173,6 +184,18 @@ export class Keys {
       // If it was compared meanwhile, it is read again.
       if (isCurrent()) return key
     }
+  }
+
+  /** Returns the key with one of these digests. One that is found by a later digest is given the first. */
+  async #first(digests: readonly string[]): Promise<Key | undefined> {
+    const [own = ''] = digests
+    for (const digest of digests) {
+      const key = await this.#fromStore(digest)
+      // If this fails, the next use does it.
+      if (key && digest !== own) void this.changes.adopt(key.id, digest, own).catch(() => {})
+      if (key) return key
+    }
+    return undefined
   }
 
   /** Returns the epoch of the store; undefined if it is empty. */

@@ -61,11 +61,12 @@ async function inForce({ records, restorer, continuity, background }: Ledger, id
     for (;;) {
       key = await records.keys.get(id)
       if (!key) return { key, reached: 'unknown' }
-      if (await restorer.restore(key)) break
+      const restored = await restorer.restore(key)
+      if (restored === 'whole') await records.keys.applied([key], continuity.now())
+      if (restored !== 'old') break
       // It was disabled meanwhile.
       await background.recordChanged(id)
     }
-    await records.keys.applied([key], continuity.now())
     return { key, reached: 'store' }
   } catch {
     return { key, reached: 'records' }

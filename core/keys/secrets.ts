@@ -6,6 +6,20 @@ export function secretDigest(secret: string): string {
   return hash('sha256', secret, 'base64url')
 }
 
+/** Whether a text is the id of a key or of a balance. Anything else may be a secret. */
+export function isPublicId(text: string): boolean {
+  return /^(?:key|bal)_/.test(text)
+}
+
+/**
+ * Returns the digests by which a secret may be found: its own, and that of a key that was imported with the hash of another
+ * gateway.
+ * @param suffix what that gateway has appended to secrets
+ */
+export function digestsOf(secret: string, suffix: string | undefined): readonly string[] {
+  return [secretDigest(secret), ...(suffix === undefined ? [] : [secretDigest(secret + suffix)])]
+}
+
 /** A new secret, with its digest and the hint that stands for it. */
 export interface Secret {
   readonly secret: string

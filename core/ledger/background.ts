@@ -233,7 +233,7 @@ export class Background {
       work().catch((cause: unknown) => this.#log.warn({ err: cause, ...facts }, failed))
     for (const key of await orUnavailable(this.#records.keys.pending(PENDING_AT_ONCE)))
       await apply({ key: key.id }, 'the record of a key cannot be written to the store', async () => {
-        await this.#restorer.restore(key)
+        if ((await this.#restorer.restore(key)) === 'running') return
         await orUnavailable(this.#records.keys.applied([key], this.#continuity.now()))
       })
     for (const account of await orUnavailable(this.#records.accounts.pending(PENDING_AT_ONCE)))

@@ -51,9 +51,9 @@ export async function keyView(
   const { id, account, cap } = key
   const inStore = ledger.continuity.open ? await ledger.reads.limits({ spender: { account, key: id }, cap }) : undefined
   const recorded = { granted: key.granted, balance: key.granted - key.settled, held: 0n, settled: key.settled }
-  const limits = inStore ?? { account: recorded, cap, part: undefined }
+  const limits = inStore ?? { account: recorded, cap, part: { charged: key.used - key.elsewhere, held: 0n, holds: 0 } }
   const { balance } = allowanceOf(limits)
-  const { charged: used, held } = limits.part ?? { charged: limits.account.settled, held: limits.account.held }
+  const { charged, held } = limits.part ?? { charged: limits.account.settled, held: limits.account.held }
   // A key whose type is no longer in the file is refused.
   const active = keyTypes.has(key.type) ? standing(key, balance, now).status : 'no_type'
   return {
@@ -71,7 +71,7 @@ export async function keyView(
     granted: formatCredits(limits.account.granted),
     balance: formatCredits(balance),
     held: formatCredits(held),
-    used: formatCredits(used),
+    used: formatCredits(charged + key.elsewhere),
     created_at: isoTime(key.createdAt),
     expires_at: isoTime(key.expiresAt),
     last_used_at: isoTime(key.endedAt || undefined),

@@ -2,6 +2,7 @@
 import {
   accountOf,
   insertRows,
+  nextNumber,
   type Metadata,
   type NewAccount,
   noteApplied,
@@ -14,7 +15,6 @@ import {
   type Database,
   insertAll,
   likeIn,
-  nextNo,
   patternOf,
   RecordsError,
   selectIn,
@@ -71,15 +71,15 @@ export class AccountRecords {
    * @param at the time by the store's clock, in milliseconds since the epoch
    */
   async add(
-    account: Omit<NewAccount, 'grants' | 'granted' | 'pending' | 'changed'>,
+    account: Omit<NewAccount, 'no' | 'grants' | 'granted' | 'pending' | 'changed'>,
     granted: bigint,
     at: number,
     also?: Also,
   ): Promise<void> {
     await this.#database.transaction(async sql => {
-      const no = Math.max(await nextNo(sql, 'accounts'), await nextNo(sql, 'keys'))
+      const no = await nextNumber(sql)
       const grants = granted > 0n ? 1 : 0
-      await insertRows(sql, no, [{ ...account, grants, granted, pending: true, changed: at }])
+      await insertRows(sql, [{ ...account, no, grants, granted, pending: true, changed: at }])
       await also?.(sql)
       if (grants === 0) return
       const values = [no, 1, `${account.id}-first`, granted, at, JSON.stringify({ reason: 'created' }), granted, 1]

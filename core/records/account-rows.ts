@@ -1,5 +1,5 @@
 /** The rows of accounts: their columns, how they are inserted and read, and how an account becomes one of several keys. */
-import { bigintOf, insertAll, type Row, type Sql, type SqlValue } from './database.ts'
+import { bigintOf, insertAll, nextNo, type Row, type Sql, type SqlValue } from './database.ts'
 import { DAY_COLUMNS } from './day-sums.ts'
 
 /** Prefix of the ids of accounts that were not made with a key. */
@@ -52,15 +52,22 @@ export interface Changed {
 export interface NewAccount
   extends
     Changed,
-    Pick<RecordedAccount, 'id' | 'grants' | 'granted' | 'createdAt' | 'shared' | 'name' | 'externalId' | 'metadata'> {}
+    Pick<RecordedAccount, 'id' | 'grants' | 'granted' | 'createdAt' | 'shared' | 'name' | 'externalId' | 'metadata'> {
+  readonly no: number
+}
 
-/** Inserts accounts under consecutive numbers, from one on. */
-export async function insertRows(sql: Sql, first: number, accounts: readonly NewAccount[]): Promise<void> {
+/** Returns the first number that neither an account nor a key has. An account and the key of its name have one number. */
+export async function nextNumber(sql: Sql): Promise<number> {
+  return Math.max(await nextNo(sql, 'accounts'), await nextNo(sql, 'keys'))
+}
+
+/** Inserts accounts. */
+export async function insertRows(sql: Sql, accounts: readonly NewAccount[]): Promise<void> {
   await insertAll(
     sql,
     'INSERT INTO accounts (no, id, name, external, metadata, shared, created, grants, granted, pending, changed)',
-    accounts.map((account, index): SqlValue[] => [
-      first + index,
+    accounts.map((account): SqlValue[] => [
+      account.no,
       account.id,
       account.name,
       account.externalId || null,

@@ -5,14 +5,23 @@ import {
   insertRows,
   type Metadata,
   noteApplied,
-  type NewAccount,
+  nextNumber,
   type RecordedAccount,
   share,
   SUMS,
 } from './account-rows.ts'
-import { type Also, type Database, insertAll, nextNo, type Row, selectIn, type Sql, type SqlValue } from './database.ts'
+import {
+  type Also,
+  bigintOf,
+  type Database,
+  insertAll,
+  type Row,
+  selectIn,
+  type Sql,
+  type SqlValue,
+} from './database.ts'
 import type { Whose } from './entry.ts'
-import { KEYS, type KeySearch, searchOf } from './key-search.ts'
+import { ELSEWHERE, KEYS, type KeySearch, searchOf, USED } from './key-search.ts'
 
 /** What is recorded of a key. */
 export interface KeyRecord {
@@ -53,39 +62,38 @@ export interface RecordedKey
   extends
     KeyRecord,
     Pick<RecordedAccount, 'shared' | 'grants' | 'granted' | 'settled' | 'ordinal' | 'endedAt' | 'externalId'> {
+  /** What it was charged itself, in nano-credits: in its life, and on accounts that it was moved away from. */
+  readonly used: bigint
+  readonly elsewhere: bigint
   /** True until the store has this record and all grants of the account. */
   readonly pending: boolean
 }
 
 const SELECT = `SELECT k.no, k.id, a.id AS account, b.id AS before, k.type, k.name, k.batch, k.status, k.expires, k.created, k.version, k.digest, k.label,
-  k.hint, k.rotation, k.cap, k.lifetime, k.metadata, CASE WHEN k.pending = 1 OR a.pending = 1 THEN 1 ELSE 0 END AS pending, ${SUMS} FROM ${KEYS} LEFT JOIN accounts b ON b.no = k.before`
+  k.hint, k.rotation, k.cap, k.lifetime, k.metadata, CASE WHEN k.pending = 1 OR a.pending = 1 THEN 1 ELSE 0 END AS pending, ${USED} AS used, ${ELSEWHERE} AS elsewhere,
+  ${SUMS} FROM ${KEYS} LEFT JOIN accounts b ON b.no = k.before`
 
 /** Returns whose history and usage those of a key are: its own, or all of its account if no other key shares that. */
 export function whoseOf({ id, account, shared }: Pick<RecordedKey, 'id' | 'account' | 'shared'>): Whose {
   return shared ? { account, key: id } : { account }
 }
 
-/** A key as it is inserted, with the number of its account. */
-export interface NewKey extends Changed, Omit<KeyRecord, 'account'> {
-  /** Undefined for a key that its account is made with: both get one number. */
-  readonly account?: number | undefined
+/** A key as it is inserted, with its number and that of its account. */
+export interface NewKey extends Changed, Omit<KeyRecord, 'account' | 'before'> {
+  readonly no: number
+  readonly account: number
 }
 
-/**
- * Inserts accounts and keys under consecutive numbers. A key without the number of an account gets the one at its place.
- * @returns the first number
- */
-export async function insertKeys(sql: Sql, keys: readonly NewKey[], accounts: readonly NewAccount[]): Promise<number> {
-  const first = Math.max(await nextNo(sql, 'accounts'), await nextNo(sql, 'keys'))
-  await insertRows(sql, first, accounts)
+/** Inserts keys. */
+export async function insertKeys(sql: Sql, keys: readonly NewKey[]): Promise<void> {
   await insertAll(
     sql,
     `INSERT INTO keys (no, id, account, type, name, batch, status, expires, created, version, digest, label, hint, rotation,
      cap, lifetime, metadata, pending, changed)`,
-    keys.map((key, index): SqlValue[] => [
-      first + index,
+    keys.map((key): SqlValue[] => [
+      key.no,
       key.id,
-      key.account ?? first + index,
+      key.account,
       key.type,
       key.name,
       key.batch,
@@ -105,7 +113,6 @@ export async function insertKeys(sql: Sql, keys: readonly NewKey[], accounts: re
     ]),
     '',
   )
-  return first
 }
 
 /** Reads and writes keys. */
@@ -131,11 +138,12 @@ export class KeyRecords {
   ): Promise<void> {
     await this.#database.transaction(async sql => {
       const changed = { pending: true, changed: at }
-      const first = await insertKeys(
+      const first = await nextNumber(sql)
+      await insertRows(
         sql,
-        keys.map(key => ({ ...key, account: undefined, ...changed })),
-        keys.map(({ id, createdAt, externalId = '' }) => ({
+        keys.map(({ id, createdAt, externalId = '' }, index) => ({
           ...changed,
+          no: first + index,
           id,
           createdAt,
           name: '',
@@ -145,6 +153,10 @@ export class KeyRecords {
           grants: grants > 0n ? 1 : 0,
           granted: grants,
         })),
+      )
+      await insertKeys(
+        sql,
+        keys.map((key, index) => ({ ...key, no: first + index, account: first + index, ...changed })),
       )
       await also?.(sql)
       if (grants === 0n) return
@@ -166,10 +178,10 @@ export class KeyRecords {
     return this.#database.transaction(async sql => {
       const no = await share(sql, account, at)
       if (no === undefined) return false
+      const first = await nextNumber(sql)
       await insertKeys(
         sql,
-        keys.map(key => ({ ...key, account: no, pending: true, changed: at })),
-        [],
+        keys.map((key, index) => ({ ...key, no: first + index, account: no, pending: true, changed: at })),
       )
       await also?.(sql)
       return true
@@ -217,9 +229,9 @@ export class KeyRecords {
     return this.#database.transaction(sql => this.get(id, sql))
   }
 
-  /** Finds a key by the hash of its secret. */
-  async find(digest: string): Promise<RecordedKey | undefined> {
-    const [row] = await this.#database.all(`${SELECT} WHERE k.digest = ?`, [digest])
+  /** Finds a key by one of the hashes that its secret may have. */
+  async find(digests: readonly string[]): Promise<RecordedKey | undefined> {
+    const [row] = await selectIn(this.#database, `${SELECT} WHERE k.digest`, digests)
     return row && keyOf(row)
   }
 
@@ -342,6 +354,8 @@ function keyOf(row: Row): RecordedKey {
     endedAt,
     externalId,
     pending,
+    used: bigintOf(row, 'used'),
+    elsewhere: bigintOf(row, 'elsewhere'),
     id: String(id),
     account: String(account),
     type: String(type),

@@ -17,6 +17,8 @@ export interface KeySearch {
   readonly text?: string | undefined
   readonly type?: string | undefined
   readonly batch?: string | undefined
+  /** The id of the balance that they spend from. */
+  readonly account?: string | undefined
   /** Without a state, all keys that are not deleted. */
   readonly state?: KeyState | undefined
   /** The current time in milliseconds since the epoch. A key whose expiry is before it is expired. */
@@ -48,21 +50,27 @@ export const KEYS = 'keys k JOIN accounts a ON a.no = k.account LEFT JOIN totals
 /** The columns that a search looks in. */
 const SEARCHED = ['id', 'name', 'batch', 'label', 'hint'] as const
 
-const SETTLED = 'COALESCE(t.settled, 0)'
-const BALANCE = `a.granted - ${SETTLED}`
+const BALANCE = 'a.granted - COALESCE(t.settled, 0)'
+/** What a key was charged on other accounts than its present one. */
+export const ELSEWHERE =
+  '(SELECT CAST(COALESCE(SUM(e.settled), 0) AS BIGINT) FROM key_totals e WHERE e.key = k.no AND e.account <> k.account)'
+/** What a key was charged in its life. */
+export const USED = `(CASE WHEN a.shared = 0 THEN COALESCE(t.settled, 0)
+  ELSE (SELECT CAST(COALESCE(SUM(u.settled), 0) AS BIGINT) FROM key_totals u WHERE u.key = k.no) END)`
+const SPENT = `(${BALANCE} <= 0 OR (k.cap IS NOT NULL AND ${USED} >= k.cap))`
 
 const STATES: Readonly<Record<KeyState, (now: number) => readonly [condition: string, ...values: SqlValue[]]>> = {
-  active: now => [`k.status = 'active' AND (k.expires IS NULL OR k.expires > ?) AND ${BALANCE} > 0`, now],
+  active: now => [`k.status = 'active' AND (k.expires IS NULL OR k.expires > ?) AND NOT ${SPENT}`, now],
   disabled: () => ["k.status = 'disabled'"],
   expired: now => ["k.status = 'active' AND k.expires <= ?", now],
-  exhausted: now => [`k.status = 'active' AND (k.expires IS NULL OR k.expires > ?) AND ${BALANCE} <= 0`, now],
+  exhausted: now => [`k.status = 'active' AND (k.expires IS NULL OR k.expires > ?) AND ${SPENT}`, now],
   deleted: () => ["k.status = 'deleted'"],
 }
 
 /** What each order compares. Keys without an expiry come last. */
 const ORDERS: Readonly<Record<string, string>> = {
   balance: BALANCE,
-  used: SETTLED,
+  used: USED,
   expires: `COALESCE(k.expires, ${Number.MAX_SAFE_INTEGER})`,
   active: 'COALESCE(t.changed, 0)',
 }
@@ -72,6 +80,7 @@ interface Compared {
   readonly id: string
   readonly granted: bigint
   readonly settled: bigint
+  readonly used: bigint
   readonly expiresAt: number | undefined
   readonly endedAt: number
 }
@@ -80,7 +89,7 @@ interface Compared {
 export function cursorAt(key: Compared, sort: KeyOrder): KeyCursor {
   const values: Readonly<Record<string, bigint>> = {
     balance: key.granted - key.settled,
-    used: key.settled,
+    used: key.used,
     expires: BigInt(key.expiresAt ?? Number.MAX_SAFE_INTEGER),
     active: BigInt(key.endedAt),
   }
@@ -90,7 +99,7 @@ export function cursorAt(key: Compared, sort: KeyOrder): KeyCursor {
 /** Returns the conditions and the order of a search over KEYS. */
 export function searchOf(
   dialect: Database['dialect'],
-  { text, type, batch, state, now, sort = 'created', after }: Omit<KeySearch, 'count'>,
+  { text, type, batch, account, state, now, sort = 'created', after }: Omit<KeySearch, 'count'>,
 ): { where: string; order: string; values: SqlValue[] } {
   const conditions: string[] = []
   const values: SqlValue[] = []
@@ -109,6 +118,7 @@ export function searchOf(
   }
   if (type !== undefined) add('k.type = ?', type)
   if (batch !== undefined) add('k.batch = ?', batch)
+  if (account !== undefined) add('k.account = (SELECT no FROM accounts WHERE id = ?)', account)
   if (state === undefined) add("k.status <> 'deleted'")
   else add(...STATES[state](now))
   if (text !== undefined) {

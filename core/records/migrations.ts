@@ -92,6 +92,7 @@ const STEPS: readonly (readonly string[])[] = [
       cap BIGINT, lifetime BIGINT, before INTEGER, metadata TEXT NOT NULL, pending SMALLINT NOT NULL, changed BIGINT NOT NULL)`,
     `INSERT INTO keys SELECT no, id, no, type, name, batch, status, expires, created, version, digest, label, hint, rotation,
       NULL, NULL, NULL, '{}', pending, changed FROM accounts`,
+    'CREATE TABLE imported (digest TEXT PRIMARY KEY, key INTEGER NOT NULL)',
     'DROP VIEW IF EXISTS history',
     ...['digest', 'type', 'batch'].map(name => `DROP INDEX accounts_${name}`),
     ...['type', 'name', 'batch', 'status', 'expires', 'version', 'digest', 'label', 'hint', 'rotation'].map(

@@ -5,7 +5,6 @@
  */
 import { bytesOfId, timeOfId } from '../lib/ids.ts'
 import { valueOf } from '../lib/value-of.ts'
-import { lru } from '../lib/lru.ts'
 import { Books, type Booking } from './bookings.ts'
 import {
   type Database,
@@ -18,8 +17,7 @@ import {
 } from './database.ts'
 import { counting, type EndedEntry, type HistoryEntry, latestEndMs } from './entry.ts'
 import { epochToRecord } from './migrations.ts'
-import { ACCOUNT_PREFIX } from './account-rows.ts'
-import { insertKeys } from './key-records.ts'
+import { type Numbered, Numbering } from './numbers.ts'
 import { Months } from './months.ts'
 import type { Names, NewNames } from './names.ts'
 import { ENTRY_COLUMNS, entryOf, namesIn, rowOf } from './exchange-rows.ts'
@@ -34,9 +32,6 @@ export interface Position {
   readonly ms: number
   readonly seq: number
 }
-
-/** Numbers of accounts that are kept in memory. */
-const NUMBERS_MAX = 100_000
 
 const INSERT_ROWS = `INSERT INTO exchanges (${ENTRY_COLUMNS.join(', ')})`
 /** A later end replaces everything but the time of the first. */
@@ -83,30 +78,12 @@ interface Batch {
   readonly without: readonly Extra[]
 }
 
-/** What a transaction has found and made: new names, new partitions, and the numbers of accounts and keys, by id. */
+/** What a transaction has found and made: new names, new partitions, and the numbers of accounts and keys. */
 interface Written {
   readonly names: NewNames
   readonly months: readonly string[]
-  readonly found: ReadonlyMap<string, number>
+  readonly found: Numbered
 }
-
-/** The record of an account or of a key that has none. Its entries are recorded all the same. */
-const UNKNOWN = { name: '', createdAt: 0, pending: false, changed: 0 } as const
-const UNKNOWN_ACCOUNT = { ...UNKNOWN, externalId: '', metadata: {}, grants: 0, granted: 0n } as const
-const UNKNOWN_KEY = {
-  ...UNKNOWN,
-  type: '?',
-  batch: '',
-  status: 'disabled',
-  expiresAt: undefined,
-  version: 0,
-  label: '',
-  hint: '',
-  rotation: 0,
-  cap: undefined,
-  lifetimeMs: undefined,
-  metadata: {},
-} as const
 
 /** Entries were read from a store before it lost something, and may not be in it any more. */
 export class StaleEpoch extends Error {}
@@ -143,8 +120,7 @@ export class Recorder {
   readonly #database: Database
   readonly #names: Names
   readonly #now: () => number
-  /** Numbers of accounts and keys by their ids. They change only if the database falls back. */
-  readonly #numbers = lru<string, number>(NUMBERS_MAX)
+  readonly #numbers = new Numbering()
   readonly #months: Months
   /** The requests of this process that have ended, which are recorded with the next entries. */
   readonly requests = new RequestSums()
@@ -192,7 +168,7 @@ export class Recorder {
     }
     written.names.kept()
     this.#months.created(written.months)
-    for (const [id, number] of written.found) this.#numbers.set(id, number)
+    this.#numbers.keep(written.found)
   }
 
   /**
@@ -250,7 +226,7 @@ export class Recorder {
       sql,
       entries.map(({ id }) => timeOfId(id)),
     )
-    const found = await this.#number(sql, [...entries, ...sums])
+    const found = await this.#numbers.of(sql, [...entries, ...sums])
     const numbers = numbersIn(found)
     const days = new DaySums(names, numbers)
     const accounts = new Set([...entries, ...sums].map(({ account }) => numbers.account(account)))
@@ -264,47 +240,8 @@ export class Recorder {
 
   /** Forgets what was read from the database: it lacks some of it now. */
   forget(): void {
-    this.#numbers.clear()
+    this.#numbers.forget()
     this.#months.forget()
-  }
-
-  /** Returns the numbers of accounts and keys by their ids. Those without a record get one. */
-  async #number(
-    sql: Sql,
-    all: readonly { readonly account: string; readonly key?: string | undefined }[],
-  ): Promise<Map<string, number>> {
-    const found = new Map<string, number>()
-    const [accounts, keys] = [new Set(all.map(({ account }) => account)), new Map<string, string>()]
-    for (const { account, key } of all) if (key !== undefined && key !== account) keys.set(key, account)
-    const missing = { accounts: [...accounts], keys: [...keys.keys()] }
-    for (const table of ['accounts', 'keys'] as const) {
-      const unread = missing[table].filter(id => {
-        const number = this.#numbers.get(id)
-        if (number !== undefined) found.set(id, number)
-        return number === undefined
-      })
-      for (const row of await selectIn(sql, `SELECT no, id FROM ${table} WHERE id`, unread))
-        found.set(String(row['id']), Number(row['no']))
-      missing[table] = unread.filter(id => !found.has(id))
-    }
-    if (missing.accounts.length > 0) {
-      // An account that was not made with a key has none of its name.
-      const [alone, withKey] = [[], []] as [string[], string[]]
-      for (const id of missing.accounts) (id.startsWith(ACCOUNT_PREFIX) ? alone : withKey).push(id)
-      const first = await insertKeys(
-        sql,
-        withKey.map(id => ({ ...UNKNOWN_KEY, id, digest: id })),
-        [...withKey, ...alone].map(id => ({ ...UNKNOWN_ACCOUNT, id, shared: id.startsWith(ACCOUNT_PREFIX) })),
-      )
-      for (const [index, id] of [...withKey, ...alone].entries()) found.set(id, first + index)
-    }
-    if (missing.keys.length > 0) {
-      const accountOf = (id: string): number => found.get(keys.get(id) ?? '') ?? 0
-      const unknown = missing.keys.map(id => ({ ...UNKNOWN_KEY, id, digest: id, account: accountOf(id) }))
-      const first = await insertKeys(sql, unknown, [])
-      missing.keys.forEach((id, index) => found.set(id, first + index))
-    }
-    return found
   }
 
   /** Returns the entries that are recorded already, by id. */
@@ -318,9 +255,9 @@ export class Recorder {
   }
 }
 
-function numbersIn(found: ReadonlyMap<string, number>): Numbers {
-  const account = (id: string): number => found.get(id) ?? 0
-  return { account, key: of => account(of.key ?? of.account) }
+function numbersIn({ accounts, keys }: Numbered): Numbers {
+  const account = (id: string): number => accounts.get(id) ?? 0
+  return { account, key: of => keys.get(of.key ?? '') ?? account(of.account) }
 }
 
 /**

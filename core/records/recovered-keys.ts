@@ -1,7 +1,8 @@
 /** Writes to the records what the store knows of accounts and keys, after the database fell back. */
-import { type RecordedAccount, share } from './account-rows.ts'
+import { insertRows, type RecordedAccount, share } from './account-rows.ts'
 import { bigintOf, type Database, insertAll, selectIn, type Sql, type Row } from './database.ts'
 import { insertKeys, type KeyRecord } from './key-records.ts'
+import { numbered, numbersFor } from './numbers.ts'
 
 /** What the store knows of an account. */
 export type AccountInStore = Pick<RecordedAccount, 'id' | 'shared' | 'grants' | 'granted'>
@@ -47,6 +48,23 @@ export function recoverKeys(
   })
 }
 
+/**
+ * Records which accounts keys were moved away from. Several moves leave several records in the store; the latest has the
+ * version of the key.
+ */
+export function recoverMoves(
+  database: Database,
+  moved: readonly { readonly place: string; readonly key: KeyInStore }[],
+): Promise<void> {
+  return database.transaction(async sql => {
+    for (const { place, key } of moved)
+      await sql.all(
+        'UPDATE keys SET before = (SELECT no FROM accounts WHERE id = ?) WHERE id = ? AND version = ? AND before IS NULL',
+        [place, key.id, key.version],
+      )
+  })
+}
+
 const ACCOUNTS = `SELECT a.no, a.id, a.grants, a.granted, COALESCE(t.settled, 0) AS settled, COALESCE(t.booked, 0) AS booked
   FROM accounts a LEFT JOIN totals t ON t.account = a.no WHERE a.id`
 
@@ -67,38 +85,37 @@ async function addMissing(
   keys: readonly KeyInStore[],
   at: number,
 ): Promise<void> {
-  const known = await rowsOf(sql, 'SELECT no, id FROM accounts WHERE id', accounts)
-  const inserted = keys.map(({ account, ...key }) => ({
-    of: account,
-    key: { ...key, name: '', batch: '', hint: key.label, metadata: {}, pending: false, changed: at },
-  }))
-  const newAccounts = accounts.filter(({ id }) => !known.has(id))
-  // A key and the account that was made with it get one number.
-  const made = new Map(inserted.map(({ key }) => [key.id, key]))
-  const [withKey, alone] = [newAccounts.filter(({ id }) => made.has(id)), newAccounts.filter(({ id }) => !made.has(id))]
-  await insertKeys(
+  const ids = [...accounts, ...keys].map(({ id }) => id)
+  const recorded = await numbered(sql, ids)
+  const numberOf = await numbersFor(sql, ids, recorded)
+  const created = new Map(keys.map(({ id, createdAt }) => [id, createdAt]))
+  const newAccounts = accounts.filter(({ id }) => !recorded.accounts.has(id))
+  const unknown = { name: '', externalId: '', metadata: {}, shared: false, grants: 0, granted: 0n }
+  const changed = { pending: false, changed: at }
+  await insertRows(
     sql,
-    withKey.flatMap(({ id }) => made.get(id) ?? []),
-    [...withKey, ...alone].map(({ id }) => ({
+    newAccounts.map(({ id }) => ({
+      ...unknown,
+      ...changed,
+      no: numberOf(id),
       id,
-      name: '',
-      externalId: '',
-      metadata: {},
-      createdAt: made.get(id)?.createdAt ?? at,
-      shared: false,
-      grants: 0,
-      granted: 0n,
-      pending: false,
-      changed: at,
+      createdAt: created.get(id) ?? at,
     })),
   )
   for (const { id, shared } of accounts) if (shared) await share(sql, id, at)
-  const isMade = new Set(withKey.map(({ id }) => id))
-  for (const { of, key } of inserted) {
-    if (isMade.has(key.id)) continue
-    const account = await share(sql, of, at)
-    if (account !== undefined) await insertKeys(sql, [{ ...key, account }], [])
-  }
+  const homes = await numbered(
+    sql,
+    keys.map(({ account }) => account),
+  )
+  await insertKeys(
+    sql,
+    keys.flatMap(({ account, ...key }) => {
+      const home = homes.accounts.get(account)
+      if (home === undefined) return []
+      const noted = { name: '', batch: '', hint: key.label, metadata: {} }
+      return [{ ...key, ...noted, ...changed, no: numberOf(key.id), account: home }]
+    }),
+  )
 }
 
 /** Writes the record of a key over an older one. @returns whether there is an older one */

@@ -2,10 +2,11 @@
 import { formatCredits, GatewayError } from 'tollgate/plugin'
 import * as operator from 'tollgate/plugin/operator'
 import { creditOperations } from './credits.ts'
+import { placeOf } from './key-list.ts'
 import { keyView } from './keys.ts'
 import { amountOf, balanceOf, type Call, noting, type Operation, operation } from './operation.ts'
 import { reportsOn } from './reports.ts'
-import { BALANCE, GIVEN_AMOUNT, GIVEN_EXTERNAL_ID, GIVEN_METADATA, GIVEN_NAME, KEY, listOf } from './schemas.ts'
+import { BALANCE, GIVEN_AMOUNT, GIVEN_EXTERNAL_ID, GIVEN_METADATA, GIVEN_NAME, KEY, KEY_COLUMNS } from './schemas.ts'
 
 /** Returns a balance as operators see it. */
 async function viewOf(call: Call, id?: string) {
@@ -119,12 +120,18 @@ const keys = operation({
   path: '/balances/{id}/keys',
   summary: 'List the keys that spend from a balance.',
   scope: 'read',
-  reply: listOf(KEY),
-  async run(call) {
-    const { id } = await balanceOf(call)
-    const found = await operator.orUnavailable(call.office.ledger.records.keys.ofAccount(id))
-    const data = await Promise.all(found.map(key => keyView(call, key)))
-    return { object: 'list', data, has_more: false, next_cursor: null }
+  reply: KEY,
+  columns: KEY_COLUMNS,
+  async page(call, cursor, limit) {
+    const { ledger, now } = call.office
+    const { id: account } = await balanceOf(call)
+    const after = cursor === undefined ? undefined : await placeOf(call, cursor)
+    const found = await operator.orUnavailable(
+      ledger.records.keys.list({ account, now: now(), after, count: limit + 1 }),
+    )
+    const shown = found.slice(0, limit)
+    const data = await Promise.all(shown.map(key => keyView(call, key)))
+    return { data: data as never[], next: found.length > limit ? shown.at(-1)?.id : undefined }
   },
 })
 

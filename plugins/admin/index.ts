@@ -13,6 +13,7 @@ import { Access } from './access.ts'
 import { CODE_OPERATIONS } from './codes.ts'
 import { BALANCE_OPERATIONS } from './balances.ts'
 import { creditOperations } from './credits.ts'
+import { IMPORT_OPERATIONS } from './import.ts'
 import { KEY_LISTS } from './key-list.ts'
 import { KEY_OPERATIONS } from './keys.ts'
 import { OFFICE_OPERATIONS } from './office.ts'
@@ -24,6 +25,7 @@ import { REQUEST_OPERATIONS } from './requests.ts'
 
 const OPERATIONS: readonly Operation[] = [
   ...KEY_LISTS,
+  ...IMPORT_OPERATIONS,
   ...KEY_OPERATIONS,
   ...creditOperations('key'),
   ...BALANCE_OPERATIONS,
@@ -174,7 +176,7 @@ class Desk {
   /** Answers a request to an operation. */
   async answer(x: BuiltInExchange, operation: Operation, params: Record<string, string>): Promise<Reply> {
     const actor = await this.#office.access.actor(x, operation.scope)
-    const query = queryOf(x, operation)
+    const query = queryOf(x, operation, operator.secretsIn(this.#office.config.keys.prefixes))
     const body = x.method === 'GET' ? {} : await this.#bodyOf(x)
     const fault = operation.checkBody(body)
     if (fault) throw invalidBody(fault.message, fault.member || undefined)
@@ -220,13 +222,17 @@ function paramsOf({ names, pattern }: (typeof ROUTES)[number], path: string): Re
 }
 
 /** Returns the query with its numbers. @throws GatewayError bad_request */
-function queryOf(x: BuiltInExchange, { query, checkQuery }: Operation): Record<string, unknown> {
+function queryOf(
+  x: BuiltInExchange,
+  { query, checkQuery }: Operation,
+  foreign: RegExp | undefined,
+): Record<string, unknown> {
   const { properties = {} } = (query ?? {}) as { properties?: Record<string, { type?: unknown }> }
   const given: Record<string, unknown> = Object.create(null) as Record<string, unknown>
   for (const [name, text] of x.query) {
     if (Object.hasOwn(given, name))
       throw new GatewayError('bad_request', { message: `"${name}" appears twice.`, param: name })
-    if (SECRET.test(text))
+    if (SECRET.test(text) || (foreign && text.search(foreign) >= 0))
       throw new GatewayError('bad_request', { message: 'A secret must not stand in a URL.', param: name })
     if (text.includes('\0'))
       throw new GatewayError('bad_request', { message: `"${name}" has a character 0.`, param: name })

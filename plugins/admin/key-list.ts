@@ -3,7 +3,7 @@ import { formatCredits, GatewayError } from 'tollgate/plugin'
 import * as operator from 'tollgate/plugin/operator'
 import { keyView } from './keys.ts'
 import { type Call, type Operation, operation } from './operation.ts'
-import { KEY, shape } from './schemas.ts'
+import { KEY, KEY_COLUMNS, shape } from './schemas.ts'
 
 const FILTERS = {
   search: {
@@ -32,7 +32,7 @@ function cursorText({ id, value }: operator.KeyCursor): string {
 }
 
 /** Reads a cursor. @throws GatewayError bad_request unless it is one of a list of keys */
-async function placeOf(call: Call, cursor: string): Promise<operator.KeyCursor> {
+export async function placeOf(call: Call, cursor: string): Promise<operator.KeyCursor> {
   const [, id = '', value] = /^(key_[\w-]{1,60})(?:\.(-?\d{1,18}))?$/.exec(cursor) ?? []
   const key = id === '' ? undefined : await operator.orUnavailable(call.office.ledger.records.keys.get(id))
   if (!key)
@@ -57,7 +57,7 @@ const list = operation({
     },
   },
   reply: KEY,
-  columns: Object.keys(KEY.properties),
+  columns: KEY_COLUMNS,
   async page(call, cursor, limit) {
     const { ledger, now } = call.office
     const sort = call.query.sort
@@ -105,7 +105,10 @@ const find = operation({
   reply: KEY,
   async run(call) {
     const secret = call.body.key.trim()
-    const key = /^sk-[\w-]+$/.test(secret) ? await call.office.keys.changes.record(secret) : undefined
+    const key =
+      operator.prefixOf(secret, call.office.config.keys.prefixes) !== undefined
+        ? await call.office.keys.changes.record(secret)
+        : undefined
     if (!key) throw new GatewayError('not_found', { message: 'There is no key with this secret.' })
     return keyView(call, key)
   },

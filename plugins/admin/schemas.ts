@@ -90,6 +90,8 @@ const KEY_MEMBERS = {
 
 /** A key. */
 export const KEY = shape('Key', KEY_MEMBERS)
+/** The columns of keys in CSV. */
+export const KEY_COLUMNS = Object.keys(KEY_MEMBERS).filter(name => name !== 'metadata')
 
 /** A key after a change. */
 export const CHANGED_KEY = shape('ChangedKey', {

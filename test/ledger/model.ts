@@ -66,6 +66,8 @@ export class Model {
   }[] = []
   /** The caps of keys. */
   readonly caps = new Map<string, bigint>()
+  /** What the key of the operation was charged on other accounts, as its record says. */
+  #elsewhere = 0n
 
   get accounts(): string[] {
     return [...this.#accounts.keys()]
@@ -112,7 +114,8 @@ export class Model {
     const cap = this.caps.get(key)
     if (cap === undefined) return balance
     const { charged, held } = this.part(account, key)
-    return cap - charged - held < balance ? cap - charged - held : balance
+    const left = cap - this.#elsewhere - charged - held
+    return left < balance ? left : balance
   }
 
   held({ id }: HoldName): bigint | undefined {
@@ -212,7 +215,9 @@ export class Model {
   }
 
   /** Applies an operation that the store has executed. @throws Error if its answer is wrong */
-  apply({ name, account, args, keys }: Operation, answer: readonly string[]): void {
+  /** @param elsewhere what the key was charged on other accounts, as its record says */
+  apply({ name, account, args, keys }: Operation, answer: readonly string[], elsewhere = 0n): void {
+    this.#elsewhere = elsewhere
     const own = this.#of(account)
     if (name === 'hold') this.#hold(account, args, answer)
     else if (name === 'extend') this.#extend(account, args, answer)

@@ -103,9 +103,8 @@ export class Simulation {
   readonly #changes: KeyChanges
   /** The keys that spend from each account. */
   readonly #keys = new Map<string, string[]>()
-  /** The versions of their records in the store, and their caps. */
+  /** The versions of their records in the store. */
   readonly #versions = new Map<string, string>()
-  readonly #caps = new Map<string, bigint>()
   #savedRows: Rows | undefined
   /** Exchanges whose charge the store has acknowledged. */
   readonly #acknowledged = new Set<string>()
@@ -220,8 +219,10 @@ export class Simulation {
         ? { ...asked, args: asked.args.map((arg, at) => (at === 6 && arg === '?' ? 'N' : arg)) }
         : asked
     const deliver = async (): Promise<readonly string[]> => {
+      const isLimited = operation.name === 'hold' || operation.name === 'extend'
+      const elsewhere = isLimited ? await scripts.redis.hget(operation.keys[1] ?? '', 'ew') : null
       const answer = await scripts.run(operation)
-      this.#model.apply(operation, answer)
+      this.#model.apply(operation, answer, BigInt(elsewhere || 0))
       this.#touched.push(operation.account)
       return answer
     }
@@ -265,7 +266,7 @@ export class Simulation {
     const id = created?.key.id as string
     if (created?.reached !== 'store') throw new Error(`the new key is in the ${created?.reached}`)
     keys.push(id)
-    if (cap !== undefined) this.#caps.set(id, cap)
+    if (cap !== undefined) this.#model.caps.set(id, cap)
     await this.#readRecords()
     return 'join'
   }
@@ -287,16 +288,12 @@ export class Simulation {
     return 'move'
   }
 
-  /** Reads the versions of keys, and what of their caps they have used on other accounts. */
+  /** Reads the versions of the records of keys. */
   async #readRecords(): Promise<void> {
     const { redis, keys } = this.#ledger.scripts
     for (const [account, all] of this.#keys)
       for (const key of all) {
-        const [version, elsewhere] = await redis.hmget(keys.record({ account, key }), 've', 'ew')
-        this.#versions.set(key, version ?? '1')
-        const cap = this.#caps.get(key)
-        if (cap === undefined) continue
-        this.#model.caps.set(key, cap - BigInt(elsewhere || 0))
+        this.#versions.set(key, (await redis.hget(keys.record({ account, key }), 've')) ?? '1')
       }
   }
 

@@ -350,7 +350,7 @@ onEachEngine('keys are found and listed by what an operator knows of them', asyn
   t.strictSame(await names({ type: 'famA', batch: 'spring' }), ['Ann 100%'])
   t.strictSame(await names({ state: 'disabled' }), ['Bob'])
   t.strictSame(await names({ count: 1, after: { id: keys[0]?.id, value: undefined } }), ['Bob'])
-  t.match(await records.keys.find(keys[1]?.digest ?? ''), { name: 'Bob' })
+  t.match(await records.keys.find([keys[1]?.digest ?? '']), { name: 'Bob' })
   t.equal(await records.keys.any(), true)
   t.strictSame(
     (await Array.fromAsync(records.keys.pages(2))).map(page => page.length),

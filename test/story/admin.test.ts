@@ -149,6 +149,8 @@ t.test('every reply is what the OpenAPI says, and every operation is called here
   await checked('GET', `/balances/${id}/usage`)
   t.match((await checked('GET', `/balances/${id}/statement`)).json.data, [{ type: 'refund' }])
   await checked('POST', `/keys/${id}/move`, { balance_id: id })
+  const imported = { keys: [{ secret: `sk-old${'x'.repeat(20)}`, credits: '1' }], type: 'famC' }
+  t.match((await checked('POST', '/keys/import', imported)).json, { imported: 1, refused: [] })
   await checked('DELETE', `/keys/${id}`)
   t.match((await checked('GET', `/keys/${id}/history`)).json.data, [{ key: id }], 'the history of a deleted key stays')
   const audit = await checked('GET', '/audit?limit=500')
@@ -166,7 +168,7 @@ t.test('every reply is what the OpenAPI says, and every operation is called here
           'account.test',
           'key.refund',
         ])
-        .concat(['token.create', 'token.revoke', 'key.move'])
+        .concat(['token.create', 'token.revoke', 'key.move', 'key.import'])
         .concat(['create', 'edit', 'topup', 'deduct'].map(each => `balance.${each}`)),
     ),
     'every change has a line',

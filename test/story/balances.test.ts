@@ -1,9 +1,11 @@
 /** Several keys that spend from one balance. */
+import { copyFileSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
 import { audit } from '../../core/ledger/audit.ts'
 import { timedId } from '../../core/lib/ids.ts'
 import { NANO } from '../../core/money/credits.ts'
+import { openSqlite } from '../../core/records/sqlite.ts'
 import { findServer } from '../../core/store/managed.ts'
 import { recordsEnv, startGateway, type TestGateway, until, upstreamEnv } from '../gateway.ts'
 import type { Edit } from '../gateway-file.ts'
@@ -378,3 +380,143 @@ t.test('a key that is disabled while it is moved stays disabled, and spends from
   t.match(await ledger.hold({ ...wish, account: from }), { kind: 'stale' }, 'the old balance holds nothing more for it')
   t.same((await audit(ledger)).drifts, [])
 })
+
+t.test(
+  'a lone key with a cap that is moved while its request runs counts what that request holds and is charged',
+  async t => {
+    const g = await startGateway(t)
+    const { keys, ledger, records } = g.gateway
+    const wish = { type: 'famC', name: '', credits: 10n * NANO, expiresAt: undefined, cap: 100n }
+    const { key, secret } = await keys.changes.create(wish)
+    const to = await g.id(await g.key('famC', 5n))
+    const holdOf = (account: string, version: string, amount: bigint) => ({
+      account,
+      key: key.id,
+      id: timedId(Date.now()),
+      amount,
+      least: 1n,
+      version,
+      notes: NOTES,
+      floor: () => ({ charge: 0n, notes: {} }),
+    })
+    const hold = async (account: string, amount: bigint) => {
+      const request = holdOf(account, (await keys.refind(secret))?.version ?? '', amount)
+      return { request, answer: await ledger.hold(request) }
+    }
+    const before = await hold(key.id, 60n)
+    t.match(before.answer, { kind: 'held' })
+    t.equal(await keys.changes.move(key.id, to), 'store')
+    const left = async (): Promise<bigint | undefined> => (await keys.refind(secret))?.balance
+    t.equal(await left(), 40n, 'what runs on the balance before counts to its cap')
+    ledger.settle(
+      { account: key.id, id: before.request.id },
+      { charge: 70n, kind: 'settle', notes: { ...NOTES, status: 'ok' } },
+    )
+    await until(async () => (await ledger.reads.balance(key.id)).held === 0n)
+    await ledger.background.applyPending()
+    t.equal(await left(), 30n, 'as does its charge, which was more')
+    t.match(await records.keys.pending(9), [])
+    t.match((await hold(to, 31n)).answer, { kind: 'held', hold: { amount: 30n } })
+  },
+)
+
+t.test('the first use of a key is noted until it is recorded', async t => {
+  const upstream = await provider(t)
+  const g = await startGateway(t, { upstream: upstream.url })
+  const { keys, ledger } = g.gateway
+  const wish = { type: 'famC', name: '', credits: NANO, expiresAt: undefined, lifetimeMs: 86_400_000 }
+  const { key, secret } = await keys.changes.create(wish)
+  const { redis, keys: names } = ledger.scripts
+  const ask = async (): Promise<void> => {
+    t.match(await g.call(CHAT, { key: secret, body: BODY }), { status: 200 })
+    await g.settledAll([secret])
+  }
+  await ask()
+  // A process that dies here notes nothing.
+  await redis.srem(names.shared('disabled'), key.id)
+  await ask()
+  await ledger.background.applyPending()
+  await ledger.background.applyPending()
+  t.match(await ledger.records.keys.get(key.id), { expiresAt: Number, pending: false })
+  await ask()
+  t.equal(await redis.scard(names.shared('disabled')), 0, 'then no longer')
+})
+
+t.test('the first key of a balance sees only its own requests as soon as another one spends from it', async t => {
+  const upstream = await provider(t)
+  const g = await startGateway(t, { upstream: upstream.url })
+  const first = await g.key('famC')
+  t.match(await g.call(CHAT, { key: first, body: BODY }), { status: 200 })
+  const wish = { type: 'famC', name: '', credits: 0n, expiresAt: undefined, account: await g.id(first) }
+  const { secret } = await g.gateway.keys.changes.create(wish)
+  t.match(await g.call(CHAT, { key: secret, body: BODY }), { status: 200 })
+  await g.settledAll([first, secret])
+  t.match(await g.history(first), { length: 1 })
+})
+
+t.test(
+  'balances, keys and moves that a restored SQLite file lacks are recorded again as they were',
+  { skip: skip || (process.env['TEST_RECORDS'] === 'postgres' && 'the records are not in SQLite') },
+  async t => {
+    const redis = await RealRedis.start(t)
+    const upstream = await provider(t)
+    const place = new Place(t, ownPrefix, { ...upstreamEnv(upstream.url), REDIS_URL: redis.url })
+    const [file, backup] = ['records.sqlite', 'backup'].map(name => join(place.folder, 'data', name)) as [
+      string,
+      string,
+    ]
+    const run = async (...args: string[]) => JSON.parse((await place.run(...args, '--json')).out)
+    const first = await place.startProcess(t)
+    await first.stop('SIGTERM')
+    copyFileSync(file, backup)
+    const second = await place.startProcess(t)
+    const asks = async (running: Running, all: readonly { readonly key: string }[]): Promise<void> => {
+      for (const { key } of all) {
+        t.equal((await running.chat(key, BODY)).status, 200)
+        await until(async () => (await running.held(key)) === '0')
+      }
+    }
+    const [one, other, third] = [
+      await place.key('famC', '5'),
+      await place.key('famC', '5'),
+      await place.key('famC', '5'),
+    ]
+    const created = async (balance: string) => {
+      const { id, key } = await run('keys', 'create', '--type', 'famC', '--balance', balance)
+      return { id: String(id), key: String(key) }
+    }
+    const { id: balance } = await run('balances', 'create', '--name', 'x', '--credits', '3')
+    const keys = [one, other, third, await created(one.id), await created(balance)]
+    await asks(second, keys)
+    await run('keys', 'move', other.id, one.id)
+    await run('keys', 'move', third.id, balance)
+    await asks(second, keys)
+    await second.stop('SIGTERM')
+    for (const ending of ['-wal', '-shm']) rmSync(file + ending, { force: true })
+    copyFileSync(backup, file)
+
+    const again = await place.startProcess(t)
+    await again.saw(/the database lacks transactions that it had committed/)
+    await again.saw(/"exchanges":10,"accounts":4/)
+    await asks(again, keys)
+    for (const { id } of keys) {
+      const { balance_id } = await run('keys', 'show', id)
+      const at = [one.id, other.id].includes(id) ? one.id : balance
+      t.equal(balance_id, id === keys[3]?.id ? one.id : at)
+    }
+    t.match(await place.run('audit'), { code: 0, out: /4 accounts/ })
+    await run('keys', 'move', other.id, other.id)
+    await asks(again, keys)
+    t.match(await place.run('audit'), { code: 0, out: /4 accounts/ })
+    for (const { key } of keys) {
+      const { length } = (await again.lookUp('key-info/history', key)).json.data
+      t.ok(length >= 2, `${length} entries`)
+    }
+    const records = await openSqlite(file)
+    const numbers = await records.all(
+      'SELECT COUNT(*) AS n FROM accounts a JOIN keys k ON k.id = a.id WHERE k.no <> a.no',
+    )
+    t.match(numbers, [{ n: 0 }], 'a key and the balance of its name have one number')
+    await records.close()
+  },
+)

@@ -6,7 +6,13 @@ import { sideBySide } from '../../lib/side-by-side.ts'
 import { OF_SUMS } from '../script/buckets.ts'
 import { chargesAdded, type EndedEntry } from '../../records/entry.ts'
 import type { RecordedAccount } from '../../records/account-rows.ts'
-import { type AccountInStore, type KeyInStore, type RecoveredKeys, recoverKeys } from '../../records/recovered-keys.ts'
+import {
+  type AccountInStore,
+  type KeyInStore,
+  recoverKeys,
+  recoverMoves,
+  type RecoveredKeys,
+} from '../../records/recovered-keys.ts'
 import type { Records } from '../../records/records.ts'
 import { namesIn, type NamesInStore } from '../script/scan.ts'
 import { type FieldName, FIELDS } from '../script/names.ts'
@@ -34,7 +40,7 @@ interface InStore extends AccountInStore {
   readonly ordinal: number
   /** What each of its keys was charged there, if it is shared. */
   readonly parts: ReadonlyMap<string, bigint>
-  /** The record of the key with its name. */
+  /** The record of the key with its name, also if it was moved away from there. */
   readonly key: KeyInStore | undefined
 }
 
@@ -49,12 +55,16 @@ export async function recoverRecords(
   host: { readonly at: number; readonly newId: () => string; readonly epoch: number },
 ): Promise<Recovered> {
   const done: Recovered = { added: 0, changed: 0, grants: 0, granted: 0n, exchanges: 0, accounts: 0, charges: 0n }
+  const moved: Placed[] = []
   for await (const page of namesIn(scripts)) {
-    const others = (await Promise.all(page.keys.map(spender => readKey(scripts, spender)))).filter(isHere)
+    const found = (await Promise.all(page.keys.map(spender => readKey(scripts, spender)))).filter(isHere)
+    const others = found.filter(({ place, key }) => key.account === place).map(({ key }) => key)
     const ids = new Set([...page.accounts.filter(id => !id.startsWith(OF_QUOTAS)), ...others.map(key => key.account)])
     if (ids.size === 0) continue
     const accounts = (await Promise.all([...ids].map(id => readAccount(scripts, id)))).filter(isHere)
-    const keys = [...others, ...accounts.flatMap(({ key }) => key ?? [])]
+    const keys = [...others, ...accounts.flatMap(({ id, key }) => (key?.account === id ? key : []))]
+    for (const { id, key } of accounts) if (key) found.push({ place: id, key })
+    moved.push(...found.filter(({ place, key }) => key.account !== place))
     const recorded = new Map(
       (await orUnavailable(records.accounts.withIds(accounts.map(({ id }) => id)))).map(each => [each.id, each]),
     )
@@ -91,6 +101,7 @@ export async function recoverRecords(
       done.charges += lost.entries.reduce((sum, { charge }) => sum + charge, 0n)
     })
   }
+  await orUnavailable(recoverMoves(records.database, moved))
   return done
 }
 
@@ -200,15 +211,20 @@ async function readAccount(scripts: Scripts, id: string): Promise<InStore | unde
     balance,
     ordinal: numberIn(fields, 'ordinal'),
     parts: new Map([...parts].map(([owner, { charged }]) => [owner, charged])),
-    // A key that was moved has its record there as well.
-    key: key?.account === id ? key : undefined,
+    key,
   }
 }
 
-/** Reads the record of a key with another name than the account. Undefined if it was moved away from there. */
-async function readKey(scripts: Scripts, spender: NamesInStore['keys'][number]): Promise<KeyInStore | undefined> {
+/** A record of a key, and the account that has it: that of the key, or one that it was moved away from. */
+interface Placed {
+  readonly place: string
+  readonly key: KeyInStore
+}
+
+/** Reads the record of a key with another name than the account. */
+async function readKey(scripts: Scripts, spender: NamesInStore['keys'][number]): Promise<Placed | undefined> {
   const key = keyIn(spender, await fieldsOf(scripts, scripts.keys.record(spender)))
-  return key?.account === spender.account ? key : undefined
+  return key && { place: spender.account, key }
 }
 
 function keyIn(

@@ -23,6 +23,14 @@ const REPLAYED_AT_ONCE = 32
 /** What exchanges were charged by earlier ends. */
 type Before = ReadonlyMap<string, bigint>
 
+/**
+ * What the store has of a key:
+ * - `whole`: its record.
+ * - `running`: its record, but requests run elsewhere that count to its cap. It is written again when they have ended.
+ * - `old`: a newer record, which the records do not have yet.
+ */
+export type Restored = 'whole' | 'running' | 'old'
+
 /** Restores accounts in the store. */
 export class Restorer {
   readonly #scripts: Scripts
@@ -36,27 +44,33 @@ export class Restorer {
   /**
    * Brings the store up to what the records know of a key and of its account.
    * @param rememberedMs as for `restoreAccount`
-   * @returns whether the store has this record of the key
    * @throws GatewayError unavailable
    */
-  async restore(key: RecordedKey, rememberedMs = Infinity): Promise<boolean> {
+  async restore(key: RecordedKey, rememberedMs = Infinity): Promise<Restored> {
     await this.restoreAccount({ ...key, id: key.account }, rememberedMs)
     return this.restoreKey(key)
   }
 
   /**
-   * Brings the store up to the record of a key whose account it has.
-   * @returns whether the store has this record
+   * Brings the store up to the record of a key whose account it has. A key that was moved has a record on the account before
+   * as well: requests that ran then end there, and learn there when the key is disabled.
    * @throws GatewayError unavailable
    */
-  async restoreKey(key: RecordedKey): Promise<boolean> {
+  async restoreKey(key: RecordedKey): Promise<Restored> {
     const { keys } = this.#scripts
-    const { id, account } = key
-    const has = await this.put(key)
-    if (account !== id || key.before !== undefined) await this.#scripts.write('HSET', keys.shared('homes'), id, account)
+    const { id, account, before, cap } = key
+    // What the key is charged there is known by its part.
+    if (before !== undefined)
+      for (const other of await orUnavailable(this.#records.accounts.withIds([before]))) await this.#open(other)
+    const has = await this.#put(key, account)
+    if (account !== id || before !== undefined) await this.#scripts.write('HSET', keys.shared('homes'), id, account)
     await this.#scripts.write('SET', keys.pointer(key.digest), account === id ? id : `${account} ${id}`)
+    if (before === undefined) return has === 'old' ? 'old' : 'whole'
     // The pointer comes first: what is refused on the account before is asked for on the new one.
-    return (await this.#putBefore(key)) && has
+    const hadBefore = await this.#put(key, before)
+    // Until then, requests could begin on the account before.
+    const now = cap === undefined ? has : await this.#put(key, account)
+    return hadBefore === 'old' ? 'old' : now
   }
 
   /**
@@ -107,45 +121,45 @@ export class Restorer {
   /**
    * Writes the record of a key to the store, unless the store has a newer one.
    * @param at the account that it is written to
-   * @returns whether the store has this record now
    */
-  async put(key: RecordedKey, at = key.account): Promise<boolean> {
+  async #put(key: RecordedKey, at: string): Promise<Restored> {
     // The store refuses deleted keys and disabled ones in the same way.
     const status = key.status === 'deleted' ? 'disabled' : key.status
-    const { id, account, expiresAt = '', cap = '', lifetimeMs: lifetime = '', before } = key
-    const elsewhere = key.cap === undefined ? '' : (await this.#chargedElsewhere(key)) || ''
+    const { id, account, expiresAt, cap = '', lifetimeMs, before } = key
+    const others = key.cap === undefined ? undefined : await this.#chargedElsewhere(key, at)
+    const elsewhere = others?.charged ?? ''
+    // An expiry that is recorded does not begin again.
+    const lifetime = expiresAt === undefined ? (lifetimeMs ?? '') : ''
     const home = before === undefined && account === id ? '' : account
-    const args = { ...key, status, expiresAt, cap, elsewhere, lifetime, home }
+    const args = { ...key, status, expiresAt: expiresAt ?? '', cap, elsewhere, lifetime, home }
     const record = this.#scripts.keys.record({ account: at, key: id })
     const [answer] = await this.#scripts.run(operation('put', at, { record }, args))
-    return answer === 'ok'
+    if (answer !== 'ok') return 'old'
+    return others?.isRunning === true ? 'running' : 'whole'
   }
 
   /**
-   * Writes the record of a key that was moved to the account before as well: requests that ran then end there, and learn there
-   * when the key is disabled.
+   * Returns what a key was charged on all accounts but one, in nano-credits, and whether requests run there. What it holds
+   * there counts as charged. Undefined for a key that was never moved.
    */
-  async #putBefore(key: RecordedKey): Promise<boolean> {
-    return key.before === undefined || this.put(key, key.before)
-  }
-
-  /**
-   * Returns what a key was charged on other accounts than its present one, in nano-credits. What it holds there counts as
-   * charged.
-   */
-  async #chargedElsewhere({ id, account, before }: RecordedKey): Promise<bigint> {
+  async #chargedElsewhere(
+    { id, account, before }: RecordedKey,
+    at: string,
+  ): Promise<{ readonly charged: bigint; readonly isRunning: boolean } | undefined> {
     const { keys, redis } = this.#scripts
     const recorded = await orUnavailable(this.#records.accounts.ofKey(id))
-    const others = new Set([...recorded.keys(), ...(before === undefined ? [] : [before])])
-    others.delete(account)
-    let sum = 0n
+    const others = new Set([...recorded.keys(), account, ...(before === undefined ? [] : [before])])
+    others.delete(at)
+    if (others.size === 0) return undefined
+    let [charged, isRunning] = [0n, false]
     for (const other of others) {
       const spender = { account: other, key: id }
       const text = await orUnavailable(redis.hget(keys.of(other).account, partField(spender)))
       const part = text === null ? undefined : partOf(spender, text)
-      sum += part ? part.charged + part.held : (recorded.get(other) ?? 0n)
+      charged += part ? part.charged + part.held : (recorded.get(other) ?? 0n)
+      isRunning ||= part !== undefined && part.holds > 0
     }
-    return sum
+    return { charged, isRunning }
   }
 
   /** Applies the grants of an account from a number on, in their order. */

@@ -52,7 +52,11 @@ operations.put = function(key, arg)
   local version, expiresAt = found[1], arg.expiresAt
   -- The store is the first to know when a key was first used.
   if expiresAt == '' and arg.lifetime ~= '' then expiresAt = found[4] or '' end
-  if version == arg.version and found[2] == arg.status and found[3] == arg.digest then return 'ok' end
+  if version == arg.version and found[2] == arg.status and found[3] == arg.digest then
+    -- What a key was charged elsewhere grows without another version.
+    if arg.elsewhere ~= '' then redis.call('HSET', key.record, field.elsewhere, arg.elsewhere) end
+    return 'ok'
+  end
   if version and tonumber(version) >= tonumber(arg.version) then return 'old ' .. version end
   redis.call('HSET', key.record, field.version, arg.version, field.type, arg.type, field.status, arg.status,
     field.expiresAt, expiresAt, field.digest, arg.digest, field.label, arg.label, field.rotation, arg.rotation,

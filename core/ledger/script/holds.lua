@@ -66,9 +66,9 @@ operations.hold = function(key, arg)
   redis.call('ZADD', key.leases, whole(now() + tonumber(arg.leaseMs)), arg.lease)
   writeSums(key.account, arg.owner, sums)
   local answer = 'held ' .. whole(given) .. ' ' .. whole(room - given)
-  if (lifetime or '') == '' or expiresAt ~= '' then return answer end
-  -- The first use of a key with a lifetime sets its expiry.
-  redis.call('HSET', key.record, field.expiresAt, whole(now() + tonumber(lifetime)))
+  if (lifetime or '') == '' then return answer end
+  -- The first use of a key sets its expiry. Its record has no lifetime any more when that is recorded.
+  if expiresAt == '' then redis.call('HSET', key.record, field.expiresAt, whole(now() + tonumber(lifetime))) end
   return answer .. ' begun'
 end
 

@@ -1,0 +1,92 @@
+/** `tollgate keys import`: takes over the keys of another gateway from a file of comma-separated values. */
+import { readFileSync } from 'node:fs'
+import { CsvError, parse } from 'csv-parse/sync'
+import type { Config } from '../config/config.ts'
+import { COLUMNS, type ImportReport, type ImportRow, importRows, importView } from '../operator/import.ts'
+import type { Environment } from '../lib/environment.ts'
+import { formatCredits } from '../money/credits.ts'
+import { addAudit } from '../records/audit-log.ts'
+import type { Imported } from '../records/key-import.ts'
+import { auditEntry } from './audited.ts'
+import { onLedger, UsageError } from './shared.ts'
+import type { Output } from './subjects.ts'
+
+/** Options of `tollgate keys import`. */
+export interface ImportOptions extends Output {
+  readonly type?: string
+  readonly dryRun?: boolean
+}
+
+/** Most keys of one file. */
+const ROWS_MAX = 100_000
+/** Refused lines that are printed. */
+const REFUSED_MAX = 100
+/** The line of the first row: the names of the columns stand before it. */
+const FIRST_LINE = 2
+
+/** Imports the keys of a file, all or none, and prints what was done. Exits with 1 if lines are refused. */
+export async function importFile(
+  environment: Environment,
+  config: Config,
+  file: string,
+  options: ImportOptions,
+): Promise<void> {
+  const { type, dryRun: isTrial = false } = options
+  if (type !== undefined && !config.keyTypes.has(type)) throw new UsageError(`there is no key type "${type}"`)
+  const rows = rowsOf(file)
+  const wish = { config, now: environment.now(), firstLine: FIRST_LINE, type, isTrial }
+  const also = (result: Imported) => (sql: Parameters<typeof addAudit>[0]) => {
+    const { ids, newBalances, added } = result
+    const details = { keys: ids.length, balances: newBalances, credits: formatCredits(added) }
+    return ids.length === 0 ? Promise.resolve() : addAudit(sql, auditEntry(environment, 'key.import', '', details))
+  }
+  const report = await onLedger(environment, config, ledger => importRows(ledger, rows, wish, also))
+  if (options.json) environment.print(JSON.stringify(importView(report, isTrial)))
+  else print(environment, report, isTrial)
+  if (report.refused.length > 0) await environment.exit(1)
+}
+
+/** Reads the rows of a file. @throws UsageError for a file that is not one of keys */
+function rowsOf(file: string): ImportRow[] {
+  let text: string
+  try {
+    text = readFileSync(file, 'utf8')
+  } catch {
+    throw new UsageError(`cannot read ${file}`)
+  }
+  let rows: Record<string, string>[]
+  try {
+    rows = parse(text, { columns: true, bom: true, trim: true })
+  } catch (thrown) {
+    // The message of the parser quotes the file, which has secrets.
+    throw new UsageError(
+      `${file} is not a file of comma-separated values${thrown instanceof CsvError ? ` (${thrown.code})` : ''}`,
+    )
+  }
+  const [first] = rows
+  if (!first) throw new UsageError(`${file} has no rows`)
+  if (rows.length > ROWS_MAX) throw new UsageError(`${file} has more than ${ROWS_MAX} rows`)
+  const known: readonly string[] = COLUMNS
+  if (!Object.keys(first).every(name => known.includes(name)))
+    throw new UsageError(`${file} has other columns than ${COLUMNS.join(', ')}; the first line has their names`)
+  return rows
+}
+
+function print(environment: Environment, report: ImportReport, isTrial: boolean): void {
+  const { refused, leftOut, result } = report
+  if (leftOut > 0) environment.print(`${leftOut} deleted keys are left out.`)
+  if (!result) {
+    for (const { line, reason } of refused.slice(0, REFUSED_MAX)) environment.complain(`line ${line}: ${reason}`)
+    if (refused.length > REFUSED_MAX) environment.complain(`${refused.length - REFUSED_MAX} more lines are refused.`)
+    environment.complain('Nothing was imported.')
+    return
+  }
+  const { ids, known, newBalances, joinedBalances, before, added } = result
+  if (known > 0) environment.print(`${known} keys are here already and stay as they are.`)
+  environment.print(
+    `${isTrial ? 'To import' : 'Imported'}: ${ids.length} keys, ${newBalances} new balances; ${joinedBalances} balances get more keys.`,
+  )
+  environment.print(`Credits of all balances: ${formatCredits(before)} before, ${formatCredits(before + added)} after.`)
+  if (!isTrial && !report.inForce)
+    environment.complain('The store did not answer. A running gateway puts the keys in force later.')
+}

@@ -1,0 +1,31 @@
+/** What the secrets of customers' keys begin with: `sk-`, and what the file lists in `keys.prefixes`. */
+
+/** The beginning of every secret that is made here. */
+export const OWN_PREFIX = 'sk-'
+/** The fewest characters after the prefix of an imported secret. */
+export const SECRET_MIN = 20
+
+/** Beginnings of ids, tokens and codes of Tollgate's own, which no secret of a key may be taken for. */
+const RESERVED = ['key_', 'bal_', 'code_', 'tok_', 'tgs-', 'tga-', 'TG-', 'sha256']
+
+/** Returns what of Tollgate's own a prefix could be taken for; undefined if there is none. */
+export function reservedBy(prefix: string): string | undefined {
+  return RESERVED.find(own => own.startsWith(prefix) || prefix.startsWith(own))
+}
+
+/** Whether a text begins like the secret of a key. */
+export function beginsAsSecret(text: string, prefixes: readonly string[]): boolean {
+  return text.startsWith(OWN_PREFIX) || prefixes.some(prefix => text.startsWith(prefix))
+}
+
+/** Returns the prefix of a secret that can be imported; undefined for a text that is none. */
+export function prefixOf(text: string, prefixes: readonly string[]): string | undefined {
+  return [OWN_PREFIX, ...prefixes].find(
+    prefix => text.startsWith(prefix) && text.length >= prefix.length + SECRET_MIN && /^[\w-]{1,200}$/.test(text),
+  )
+}
+
+/** Returns a pattern that finds such secrets in a text, with the prefix as its first group; undefined without prefixes. */
+export function secretsIn(prefixes: readonly string[]): RegExp | undefined {
+  return prefixes.length === 0 ? undefined : new RegExp(`(${prefixes.join('|')})[\\w-]{${SECRET_MIN},}`, 'g')
+}

@@ -1,0 +1,208 @@
+/** Imports keys that customers bring from another gateway. */
+import { randomBytes } from 'node:crypto'
+import type { Config } from '../config/config.ts'
+import { sideBySide } from '../lib/side-by-side.ts'
+import type { Ledger } from '../ledger/ledger.ts'
+import { formatCredits, MAX_AMOUNT, parseDecimal } from '../money/credits.ts'
+import type { Also } from '../records/database.ts'
+import { type Imported, type ImportedKey, importKeys, NotImported, type Refusal } from '../records/key-import.ts'
+import { orUnavailable, causeOf } from '../records/unavailable.ts'
+import { isPlain } from '../lib/printable.ts'
+import { prefixOf, SECRET_MIN } from '../lib/prefixes.ts'
+import { secretDigest } from '../keys/secrets.ts'
+
+/** The columns of a file, all of them texts. A row has a secret or a hash; the others may be empty. */
+export const COLUMNS = [
+  'secret',
+  'hash',
+  'hint',
+  'type',
+  'name',
+  'credits',
+  'cap',
+  'expires',
+  'status',
+  'balance',
+  'external_id',
+] as const
+/** A row of a file, by column. */
+export type ImportRow = Readonly<Partial<Record<(typeof COLUMNS)[number], string>>>
+
+/** Keys that are written to the store at the same time. */
+const SIDE_BY_SIDE = 64
+/** Keys that are written to the store before the next are read. */
+const PAGE = 500
+
+/** What an import has done or would do. */
+export interface ImportReport {
+  readonly refused: readonly Refusal[]
+  /** Rows of deleted keys, which are left out. */
+  readonly leftOut: number
+  /** Undefined if rows are refused. */
+  readonly result: Imported | undefined
+  /** Whether the store has all of it, so that it is in force. */
+  readonly inForce: boolean
+}
+
+/**
+ * Imports keys: all rows, or none if one is refused. A key that was imported before stays as it is, so that repeating an
+ * import changes nothing.
+ * @param wish `firstLine` is the line of the first row; `type` is for rows without one; `isTrial` changes nothing
+ * @param also written in the transaction that records it
+ * @throws GatewayError unavailable if nothing may have been imported
+ */
+export async function importRows(
+  ledger: Ledger,
+  rows: readonly ImportRow[],
+  wish: {
+    readonly config: Pick<Config, 'keyTypes' | 'keys'>
+    readonly now: number
+    readonly firstLine: number
+    readonly type: string | undefined
+    readonly isTrial: boolean
+  },
+  also?: (result: Imported) => Also,
+): Promise<ImportReport> {
+  const refused: Refusal[] = []
+  const keys: ImportedKey[] = []
+  const lines = new Map<string, number>()
+  let leftOut = 0
+  for (const [index, row] of rows.entries()) {
+    const line = wish.firstLine + index
+    if (row.status === 'deleted') {
+      leftOut++
+      continue
+    }
+    const read = readRow(row, line, wish)
+    if (typeof read === 'string') {
+      refused.push({ line, reason: read })
+      continue
+    }
+    const earlier = lines.get(read.record.digest)
+    if (earlier !== undefined) refused.push({ line, reason: `line ${earlier} has the same secret` })
+    lines.set(read.record.digest, line)
+    keys.push(read)
+  }
+  const none = { leftOut, result: undefined, inForce: false }
+  if (refused.length > 0) return { ...none, refused }
+  const { records, continuity } = ledger
+  const { isTrial } = wish
+  try {
+    const at = { at: continuity.now(), newId: () => randomBytes(9).toString('hex'), isTrial }
+    const result = await orUnavailable(importKeys(records.database, keys, at, also))
+    return { refused, leftOut, result, inForce: await inForce(ledger, result.ids) }
+  } catch (thrown) {
+    const cause = causeOf(thrown)
+    if (!(cause instanceof NotImported)) throw thrown
+    return { ...none, refused: cause.refused, result: cause.result }
+  }
+}
+
+/** Writes imported keys to the store. @returns whether it has all of them; otherwise a running gateway writes them later */
+async function inForce({ records, restorer, continuity }: Ledger, ids: readonly string[]): Promise<boolean> {
+  try {
+    for (let from = 0; from < ids.length; from += PAGE) {
+      const keys = await records.keys.withIds(ids.slice(from, from + PAGE))
+      await sideBySide(keys, SIDE_BY_SIDE, key => restorer.restore(key))
+      await records.keys.applied(keys, continuity.now())
+    }
+    return true
+  } catch {
+    return false
+  }
+}
+
+/** Reads a row. @returns why it is refused, if it is */
+function readRow(
+  row: ImportRow,
+  line: number,
+  {
+    config: { keyTypes, keys },
+    now,
+    type: otherwise,
+  }: { readonly config: Pick<Config, 'keyTypes' | 'keys'>; readonly now: number; readonly type: string | undefined },
+): ImportedKey | string {
+  const secret = secretIn(row, keys)
+  if (typeof secret === 'string') return secret
+  const type = row.type || otherwise
+  if (type === undefined) return 'it has no type'
+  if (!keyTypes.has(type)) return 'there is no key type with this name'
+  const { name = '', balance = '', external_id: externalId = '', status = '' } = row
+  for (const [column, text] of Object.entries({ name, external_id: externalId }))
+    if (text.length > 100 || !isPlain(text)) return `${column} must be a text of at most 100 characters in one line`
+  if (!/^(?:(?:key|bal)_[\w-]{1,60})?$/.test(balance)) return 'balance must be the id of a balance'
+  if (balance !== '' && externalId !== '') return 'give either balance or external_id'
+  if (!['', 'active', 'disabled'].includes(status)) return 'status must be active, disabled or deleted'
+  const credits = amountIn(row.credits, 'credits')
+  if (typeof credits === 'string') return credits
+  const cap = amountIn(row.cap, 'cap')
+  if (typeof cap === 'string') return cap
+  if (cap !== undefined && cap < 0n) return 'cap must not be below zero'
+  const expiresAt = row.expires ? Date.parse(row.expires) : undefined
+  if (Number.isNaN(expiresAt) || (expiresAt !== undefined && !/^\d{4}-\d{2}-\d{2}/.test(row.expires ?? '')))
+    return 'expires must be a time such as 2030-01-31 or 2030-01-31T12:00:00Z'
+  const record = {
+    id: `key_${randomBytes(9).toString('hex')}`,
+    type,
+    name,
+    batch: '',
+    status: status === 'disabled' ? ('disabled' as const) : ('active' as const),
+    expiresAt,
+    createdAt: now,
+    version: 1,
+    digest: secret.digest,
+    label: secret.hint,
+    hint: secret.hint,
+    rotation: 0,
+    cap,
+    lifetimeMs: undefined,
+    metadata: {},
+  }
+  return { line, record, account: balance || undefined, externalId, credits }
+}
+
+/** Reads the secret of a row, or its hash. @returns why it is refused, if it is */
+function secretIn(
+  { secret = '', hash = '', hint = '' }: ImportRow,
+  { prefixes, importSuffix }: Config['keys'],
+): { readonly digest: string; readonly hint: string } | string {
+  if ((secret === '') === (hash === '')) return 'give either secret or hash'
+  if (secret !== '') {
+    const prefix = prefixOf(secret, prefixes)
+    if (prefix === undefined)
+      return `secret must begin with ${['sk-', ...prefixes].join(' or ')}, with ${SECRET_MIN} to 180 letters, digits, - and _ after that; keys.prefixes lists other beginnings`
+    return { digest: secretDigest(secret), hint: `${prefix}...${secret.slice(-4)}` }
+  }
+  const [, how, hex = ''] = /^(sha256|sha256-suffix):([\da-fA-F]{64})$/.exec(hash) ?? []
+  if (how === undefined) return 'hash must be sha256: or sha256-suffix: and 64 hexadecimal digits'
+  if (how === 'sha256-suffix' && importSuffix === undefined) return 'a hash with a suffix needs keys.importSuffix'
+  if (!/^(?:[\w-]{0,17}\.\.\.)?[\w-]{4}$/.test(hint)) return 'hint must have the last four characters of the secret'
+  const shown = hint.includes('...') ? hint : `sk-...${hint}`
+  return { digest: Buffer.from(hex, 'hex').toString('base64url'), hint: shown }
+}
+
+/** Reads an amount in nano-credits; undefined for an empty one. @returns why it is refused, if it is */
+function amountIn(text: string | undefined, column: string): bigint | string | undefined {
+  if (!text) return undefined
+  if (text === 'unlimited') return `${column} must be a number: nothing is unlimited here`
+  const nano = parseDecimal(text.replace(/^-/, ''))
+  if (nano === undefined || nano > MAX_AMOUNT) return `${column} must be a decimal such as 12.5, below a million`
+  return text.startsWith('-') ? -nano : nano
+}
+
+/** Returns the report of an import. Amounts are exact decimals of credits. */
+export function importView({ refused, leftOut, result, inForce }: ImportReport, isTrial: boolean) {
+  return {
+    dry_run: isTrial,
+    imported: isTrial ? 0 : (result?.ids.length ?? 0),
+    to_import: isTrial ? (result?.ids.length ?? 0) : 0,
+    known: result?.known ?? 0,
+    left_out: leftOut,
+    new_balances: result?.newBalances ?? 0,
+    joined_balances: result?.joinedBalances ?? 0,
+    credits_before: result ? formatCredits(result.before) : null,
+    credits_after: result ? formatCredits(result.before + result.added) : null,
+    refused,
+    in_force: inForce,
+  }
+}

@@ -1,0 +1,222 @@
+/** Records keys that customers bring from another gateway: all of a file, or none. */
+import { ACCOUNT_PREFIX, insertRows, nextNumber, share } from './account-rows.ts'
+import { type Also, bigintOf, type Database, insertAll, selectIn, type Sql } from './database.ts'
+import { insertKeys, type KeyRecord } from './key-records.ts'
+
+/** A key of a file. */
+export interface ImportedKey {
+  /** Where it stands in the file. */
+  readonly line: number
+  readonly record: Omit<KeyRecord, 'account' | 'before'>
+  /** The balance that it spends from, if that exists. */
+  readonly account: string | undefined
+  /** What the shop calls its balance. Keys with the same one have one balance. Empty for one of its own. */
+  readonly externalId: string
+  /** What the balance begins with, in nano-credits. It may be below zero. Undefined if another key of the balance says so. */
+  readonly credits: bigint | undefined
+}
+
+/** Why a line of a file is refused. */
+export interface Refusal {
+  readonly line: number
+  readonly reason: string
+}
+
+/** What an import does. */
+export interface Imported {
+  /** The ids of the new keys. */
+  readonly ids: readonly string[]
+  /** Keys that were imported before, or that have a secret of the file already. They stay as they are. */
+  readonly known: number
+  /** Balances that are new, and that exist and get keys. */
+  readonly newBalances: number
+  readonly joinedBalances: number
+  /** The sum of all balances in nano-credits, as far as exchanges are recorded: before, and what the new ones add. */
+  readonly before: bigint
+  readonly added: bigint
+}
+
+/** Thrown by the transaction of an import that must not be committed. */
+export class NotImported extends Error {
+  readonly refused: readonly Refusal[]
+  /** What would have been done; undefined if lines are refused. */
+  readonly result: Imported | undefined
+
+  constructor(refused: readonly Refusal[], result?: Imported) {
+    super('nothing was imported')
+    this.refused = refused
+    this.result = result
+  }
+}
+
+/**
+ * Records keys and their balances, unless they were recorded before. Repeating it changes nothing.
+ * @param wish `at` is the time by the store's clock; `isTrial` finds out what would be done
+ * @throws NotImported if lines are refused, and after a trial
+ */
+export function importKeys(
+  database: Database,
+  keys: readonly ImportedKey[],
+  wish: { readonly at: number; readonly newId: () => string; readonly isTrial: boolean },
+  also?: (result: Imported) => Also,
+): Promise<Imported> {
+  return database.transaction(async sql => {
+    const { fresh, known } = await unknownAmong(sql, keys)
+    const existing = await existingBalances(sql, fresh)
+    const refused: Refusal[] = []
+    const groups = Map.groupBy(fresh, key => balanceOf(key, existing))
+    for (const [balance, group] of groups) refused.push(...problemsOf(balance, group, existing))
+    if (refused.length > 0) throw new NotImported(refused.sort((one, other) => one.line - other.line))
+    const [sum] = await sql.all(
+      'SELECT CAST(COALESCE(SUM(a.granted - COALESCE(t.settled, 0)), 0) AS BIGINT) AS sum FROM accounts a LEFT JOIN totals t ON t.account = a.no',
+    )
+    const fromNew = [...groups].filter(([balance]) => !existing.ids.has(balance))
+    const result = {
+      ids: fresh.map(({ record }) => record.id),
+      known,
+      newBalances: fromNew.length,
+      joinedBalances: groups.size - fromNew.length,
+      before: bigintOf(sum, 'sum'),
+      added: fromNew.reduce((all, [, group]) => all + creditsOf(group), 0n),
+    }
+    if (wish.isTrial) throw new NotImported([], result)
+    const places = await addBalances(sql, fromNew, wish)
+    for (const balance of groups.keys())
+      if (existing.ids.has(balance))
+        places.set(balance, { no: (await share(sql, balance, wish.at)) ?? 0, isLone: false })
+    await addKeys(sql, groups, places, wish.at)
+    await also?.(result)(sql)
+    return result
+  })
+}
+
+/** Returns what a new balance begins with. */
+function creditsOf(group: readonly ImportedKey[]): bigint {
+  return group.find(({ credits }) => credits !== undefined)?.credits ?? 0n
+}
+
+/** Leaves out the keys that were imported before, and those whose secret a key has. */
+async function unknownAmong(
+  sql: Sql,
+  keys: readonly ImportedKey[],
+): Promise<{ readonly fresh: ImportedKey[]; readonly known: number }> {
+  const digests = keys.map(({ record }) => record.digest)
+  const has = new Set<string>()
+  // A key that was rotated or used since has another digest.
+  for (const table of ['keys', 'imported'])
+    for (const row of await selectIn(sql, `SELECT digest FROM ${table} WHERE digest`, digests))
+      has.add(String(row['digest']))
+  const fresh = keys.filter(({ record }) => !has.has(record.digest))
+  return { fresh, known: keys.length - fresh.length }
+}
+
+/** Balances that exist. */
+interface Existing {
+  readonly ids: ReadonlySet<string>
+  /** Their ids by what the shop calls them. */
+  readonly byExternalId: ReadonlyMap<string, readonly string[]>
+}
+
+async function existingBalances(sql: Sql, keys: readonly ImportedKey[]): Promise<Existing> {
+  const ids = new Set<string>()
+  const named = [...new Set(keys.flatMap(({ account }) => account ?? []))]
+  for (const row of await selectIn(sql, 'SELECT id FROM accounts WHERE id', named)) ids.add(String(row['id']))
+  const externalIds = [...new Set(keys.flatMap(({ externalId }) => externalId || []))]
+  const rows = await selectIn(sql, 'SELECT id, external FROM accounts WHERE external', externalIds)
+  for (const row of rows) ids.add(String(row['id']))
+  const grouped = Map.groupBy(rows, row => String(row['external']))
+  return {
+    ids,
+    byExternalId: new Map([...grouped].map(([name, found]) => [name, found.map(row => String(row['id']))])),
+  }
+}
+
+/** Returns the id of the balance that a key spends from, if that exists, or else what the keys of it have in common. */
+function balanceOf({ account, externalId, record }: ImportedKey, { byExternalId }: Existing): string {
+  if (account !== undefined) return account
+  if (externalId === '') return record.id
+  return byExternalId.get(externalId)?.[0] ?? `external ${externalId}`
+}
+
+function problemsOf(balance: string, group: readonly ImportedKey[], { ids, byExternalId }: Existing): Refusal[] {
+  const first = group.find(({ credits }) => credits !== undefined)
+  return group.flatMap(({ line, account, externalId, credits }) => {
+    const refuse = (reason: string): Refusal[] => [{ line, reason }]
+    if (account !== undefined && !ids.has(account)) return refuse(`there is no balance ${account}`)
+    const found = byExternalId.get(externalId)?.length ?? 0
+    if (found > 1) return refuse(`${found} balances have the external id ${externalId}; name one in the column balance`)
+    if (credits === undefined) return []
+    if (ids.has(balance))
+      return refuse('its balance exists already; leave credits empty, and top the balance up instead')
+    return credits === first?.credits ? [] : refuse(`line ${first?.line} gives other credits to the same balance`)
+  })
+}
+
+/** The number of a balance, and whether it is made with its only key. */
+interface Place {
+  readonly no: number
+  readonly isLone: boolean
+}
+
+/** Adds balances, each with its first grant. */
+async function addBalances(
+  sql: Sql,
+  groups: readonly (readonly [balance: string, keys: readonly ImportedKey[]])[],
+  { at, newId }: { readonly at: number; readonly newId: () => string },
+): Promise<Map<string, Place>> {
+  const first = await nextNumber(sql)
+  const accounts = groups.map(([balance, group], index) => {
+    const [{ record, externalId } = {}] = group as readonly Partial<ImportedKey>[]
+    const isLone = group.length === 1
+    return {
+      balance,
+      isLone,
+      no: first + index,
+      // The balance of a lone key has its id.
+      id: isLone ? (record?.id ?? '') : `${ACCOUNT_PREFIX}${newId()}`,
+      name: '',
+      externalId: externalId ?? '',
+      metadata: {},
+      createdAt: record?.createdAt ?? at,
+      shared: !isLone,
+      grants: creditsOf(group) === 0n ? 0 : 1,
+      granted: creditsOf(group),
+      pending: true,
+      changed: at,
+    }
+  })
+  await insertRows(sql, accounts)
+  const notes = JSON.stringify({ reason: 'imported', note: 'imported' })
+  await insertAll(
+    sql,
+    'INSERT INTO grants (account, n, id, amount, at, notes, balance, booking)',
+    accounts
+      .filter(({ grants }) => grants > 0)
+      .map(({ no, id, granted }) => [no, 1, `${id}-first`, granted, at, notes, granted, 1]),
+    '',
+  )
+  return new Map(accounts.map(({ balance, no, isLone }) => [balance, { no, isLone }]))
+}
+
+async function addKeys(
+  sql: Sql,
+  groups: ReadonlyMap<string, readonly ImportedKey[]>,
+  places: ReadonlyMap<string, Place>,
+  at: number,
+): Promise<void> {
+  let next = await nextNumber(sql)
+  const keys = [...groups].flatMap(([balance, group]) =>
+    group.map(({ record }) => {
+      const { no: account = 0, isLone = false } = places.get(balance) ?? {}
+      // An account has the number of the key that it was made with.
+      return { ...record, no: isLone ? account : next++, account, pending: true, changed: at }
+    }),
+  )
+  await insertKeys(sql, keys)
+  await insertAll(
+    sql,
+    'INSERT INTO imported (digest, key)',
+    keys.map(({ digest, no }) => [digest, no]),
+    '',
+  )
+}
