@@ -1,10 +1,10 @@
-/** `tollgate keys import`: takes over the keys of another gateway from a file of comma-separated values. */
+/** `tollgate keys import`: takes over the keys of another gateway from a file of comma- or tab-separated values. */
 import { readFileSync } from 'node:fs'
 import { CsvError, parse } from 'csv-parse/sync'
 import type { Config } from '../config/config.ts'
 import { COLUMNS, type ImportReport, type ImportRow, importRows, importView } from '../operator/import.ts'
 import type { Environment } from '../lib/environment.ts'
-import { formatCredits } from '../money/credits.ts'
+import { formatCredits, parseDecimal } from '../money/credits.ts'
 import { addAudit } from '../records/audit-log.ts'
 import type { Imported } from '../records/key-import.ts'
 import { auditEntry } from './audited.ts'
@@ -14,6 +14,7 @@ import type { Output } from './subjects.ts'
 /** Options of `tollgate keys import`. */
 export interface ImportOptions extends Output {
   readonly type?: string
+  readonly perCredit?: string
   readonly dryRun?: boolean
 }
 
@@ -32,9 +33,11 @@ export async function importFile(
   options: ImportOptions,
 ): Promise<void> {
   const { type, dryRun: isTrial = false } = options
+  const perCredit = parseDecimal(options.perCredit ?? '1') ?? 0n
+  if (perCredit === 0n) throw new UsageError('--per-credit must be a number above zero, such as 500000')
   if (type !== undefined && !config.keyTypes.has(type)) throw new UsageError(`there is no key type "${type}"`)
   const rows = rowsOf(file)
-  const wish = { config, now: environment.now(), firstLine: FIRST_LINE, type, isTrial }
+  const wish = { config, now: environment.now(), firstLine: FIRST_LINE, type, perCredit, isTrial }
   const also = (result: Imported) => (sql: Parameters<typeof addAudit>[0]) => {
     const { ids, newBalances, added } = result
     const details = { keys: ids.length, balances: newBalances, credits: formatCredits(added) }
@@ -56,11 +59,13 @@ function rowsOf(file: string): ImportRow[] {
   }
   let rows: Record<string, string>[]
   try {
-    rows = parse(text, { columns: true, bom: true, trim: true })
+    // What the client of MySQL writes has tabs, and no quotation marks.
+    const tabs = /^[^\n,]*\t/.test(text) && ({ delimiter: '\t', quote: false } as const)
+    rows = parse(text, { columns: true, bom: true, trim: true, ...tabs })
   } catch (thrown) {
     // The message of the parser quotes the file, which has secrets.
     throw new UsageError(
-      `${file} is not a file of comma-separated values${thrown instanceof CsvError ? ` (${thrown.code})` : ''}`,
+      `${file} is not a file of comma- or tab-separated values${thrown instanceof CsvError ? ` (${thrown.code})` : ''}`,
     )
   }
   const [first] = rows

@@ -61,6 +61,7 @@ function addKeyImport(keys: Command, { quiet, onConfig }: CommandLine): void {
     .command('import <file>')
     .description('take over the keys of another gateway from a CSV file, all or none; see docs/moving.md')
     .option('--type <type>', 'key type of the rows without one')
+    .option('--per-credit <units>', 'how many units of the amounts in the file make one credit', '1')
     .option('--dry-run', 'print what would be done, and change nothing')
     .option(...JSON_OPTION)
     .action((file: string, options: ImportOptions) => onConfig(config => importFile(quiet, config, file, options)))

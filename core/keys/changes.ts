@@ -6,7 +6,7 @@ import { GatewayError } from '../errors.ts'
 import { RecordsError, type Sql } from '../records/database.ts'
 import type { Metadata } from '../records/account-rows.ts'
 import type { KeyRecord, RecordedKey } from '../records/key-records.ts'
-import { digestsOf, isPublicId, newSecret, type Secret } from './secrets.ts'
+import { digestsOf, hintOf, isPublicId, newSecret, type Secret, secretDigest } from './secrets.ts'
 import type { Ledger } from '../ledger/ledger.ts'
 import type { Restored } from '../ledger/recovery/restore.ts'
 import { operation, readFields } from '../ledger/script/names.ts'
@@ -307,10 +307,13 @@ export class KeyChanges {
    * secret stays the same, so requests that run go on.
    * @throws GatewayError unavailable
    */
-  async adopt(id: string, from: string, digest: string): Promise<void> {
+  async adopt(id: string, from: string, secret: string): Promise<void> {
     const { scripts, records } = this.#ledger
     if ((await orUnavailable(records.keys.get(id)))?.digest !== from) return
-    const { reached } = await this.#change(id, key => ({ ...key, digest: key.digest === from ? digest : key.digest }))
+    const [digest, hint] = [secretDigest(secret), hintOf(secret)]
+    const adopted = (key: RecordedKey): RecordedKey =>
+      key.digest === from ? { ...key, digest, hint, label: key.label === key.hint ? hint : key.label } : key
+    const { reached } = await this.#change(id, adopted)
     if (reached === 'store') await scripts.redis.del(scripts.keys.pointer(from)).catch(() => {})
   }
 

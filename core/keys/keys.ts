@@ -126,7 +126,7 @@ export class Keys {
 
   #read(digest: string, secret: string): Promise<Key | undefined> {
     const digests = digestsOf(secret, this.#importSuffix)
-    const reading: Reading = { answer: this.#load(digests), next: undefined }
+    const reading: Reading = { answer: this.#load(digests, secret), next: undefined }
     this.#reading.set(digest, reading)
     const over = (): void => {
       if (this.#reading.get(digest) === reading) this.#reading.delete(digest)
@@ -168,11 +168,11 @@ export class Keys {
     return key
   }
 
-  async #load(digests: readonly string[]): Promise<Key | undefined> {
+  async #load(digests: readonly string[], secret: string): Promise<Key | undefined> {
     const { continuity } = this.#ledger
     for (;;) {
       const { open, epoch } = continuity
-      const key = await this.#first(digests)
+      const key = await this.#first(digests, secret)
       if (!continuity.watching) return key
       const isCurrent = (): boolean => open && epoch === continuity.epoch
       if (key && isCurrent()) return key
@@ -186,13 +186,13 @@ export class Keys {
     }
   }
 
-  /** Returns the key with one of these digests. One that is found by a later digest is given the first. */
-  async #first(digests: readonly string[]): Promise<Key | undefined> {
+  /** Returns the key with one of these digests. One that is found by a later digest gets the first. */
+  async #first(digests: readonly string[], secret: string): Promise<Key | undefined> {
     const [own = ''] = digests
     for (const digest of digests) {
       const key = await this.#fromStore(digest)
       // If this fails, the next use does it.
-      if (key && digest !== own) void this.changes.adopt(key.id, digest, own).catch(() => {})
+      if (key && digest !== own) void this.changes.adopt(key.id, digest, secret).catch(() => {})
       if (key) return key
     }
     return undefined

@@ -20,6 +20,11 @@ export function digestsOf(secret: string, suffix: string | undefined): readonly 
   return [secretDigest(secret), ...(suffix === undefined ? [] : [secretDigest(secret + suffix)])]
 }
 
+/** Returns what stands for a secret where its owner sees it: its beginning and its end. */
+export function hintOf(secret: string): string {
+  return `${/^[A-Za-z]+[-_]/.exec(secret)?.[0] ?? ''}...${secret.slice(-4)}`
+}
+
 /** A new secret, with its digest and the hint that stands for it. */
 export interface Secret {
   readonly secret: string

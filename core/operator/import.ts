@@ -3,13 +3,13 @@ import { randomBytes } from 'node:crypto'
 import type { Config } from '../config/config.ts'
 import { sideBySide } from '../lib/side-by-side.ts'
 import type { Ledger } from '../ledger/ledger.ts'
-import { formatCredits, MAX_AMOUNT, parseDecimal } from '../money/credits.ts'
+import { formatCredits, MAX_AMOUNT, NANO } from '../money/credits.ts'
 import type { Also } from '../records/database.ts'
 import { type Imported, type ImportedKey, importKeys, NotImported, type Refusal } from '../records/key-import.ts'
 import { orUnavailable, causeOf } from '../records/unavailable.ts'
 import { isPlain } from '../lib/printable.ts'
 import { prefixOf, SECRET_MIN } from '../lib/prefixes.ts'
-import { secretDigest } from '../keys/secrets.ts'
+import { hintOf, secretDigest } from '../keys/secrets.ts'
 
 /** The columns of a file, all of them texts. A row has a secret or a hash; the others may be empty. */
 export const COLUMNS = [
@@ -33,6 +33,21 @@ const SIDE_BY_SIDE = 64
 /** Keys that are written to the store before the next are read. */
 const PAGE = 500
 
+/** How rows are imported. */
+export interface ImportWish {
+  readonly config: Pick<Config, 'keyTypes' | 'keys'>
+  /** Milliseconds since the epoch. */
+  readonly now: number
+  /** The line of the first row. */
+  readonly firstLine: number
+  /** The key type of rows without one. */
+  readonly type: string | undefined
+  /** How many of the units that amounts are given in make one credit, in billionths. */
+  readonly perCredit: bigint
+  /** Whether nothing is changed. */
+  readonly isTrial: boolean
+}
+
 /** What an import has done or would do. */
 export interface ImportReport {
   readonly refused: readonly Refusal[]
@@ -47,20 +62,13 @@ export interface ImportReport {
 /**
  * Imports keys: all rows, or none if one is refused. A key that was imported before stays as it is, so that repeating an
  * import changes nothing.
- * @param wish `firstLine` is the line of the first row; `type` is for rows without one; `isTrial` changes nothing
  * @param also written in the transaction that records it
  * @throws GatewayError unavailable if nothing may have been imported
  */
 export async function importRows(
   ledger: Ledger,
   rows: readonly ImportRow[],
-  wish: {
-    readonly config: Pick<Config, 'keyTypes' | 'keys'>
-    readonly now: number
-    readonly firstLine: number
-    readonly type: string | undefined
-    readonly isTrial: boolean
-  },
+  wish: ImportWish,
   also?: (result: Imported) => Also,
 ): Promise<ImportReport> {
   const refused: Refusal[] = []
@@ -120,7 +128,8 @@ function readRow(
     config: { keyTypes, keys },
     now,
     type: otherwise,
-  }: { readonly config: Pick<Config, 'keyTypes' | 'keys'>; readonly now: number; readonly type: string | undefined },
+    perCredit,
+  }: Pick<ImportWish, 'config' | 'now' | 'type' | 'perCredit'>,
 ): ImportedKey | string {
   const secret = secretIn(row, keys)
   if (typeof secret === 'string') return secret
@@ -133,14 +142,14 @@ function readRow(
   if (!/^(?:(?:key|bal)_[\w-]{1,60})?$/.test(balance)) return 'balance must be the id of a balance'
   if (balance !== '' && externalId !== '') return 'give either balance or external_id'
   if (!['', 'active', 'disabled'].includes(status)) return 'status must be active, disabled or deleted'
-  const credits = amountIn(row.credits, 'credits')
+  const credits = amountIn(row.credits, 'credits', perCredit)
   if (typeof credits === 'string') return credits
-  const cap = amountIn(row.cap, 'cap')
+  const cap = amountIn(row.cap, 'cap', perCredit)
   if (typeof cap === 'string') return cap
   if (cap !== undefined && cap < 0n) return 'cap must not be below zero'
-  const expiresAt = row.expires ? Date.parse(row.expires) : undefined
-  if (Number.isNaN(expiresAt) || (expiresAt !== undefined && !/^\d{4}-\d{2}-\d{2}/.test(row.expires ?? '')))
-    return 'expires must be a time such as 2030-01-31 or 2030-01-31T12:00:00Z'
+  const expiresAt = row.expires ? timeIn(row.expires) : undefined
+  if (Number.isNaN(expiresAt))
+    return 'expires must be a time such as 2030-01-31 or 2030-01-31T12:00:00Z, or the seconds of a Unix time'
   const record = {
     id: `key_${randomBytes(9).toString('hex')}`,
     type,
@@ -171,23 +180,35 @@ function secretIn(
     const prefix = prefixOf(secret, prefixes)
     if (prefix === undefined)
       return `secret must begin with ${['sk-', ...prefixes].join(' or ')}, with ${SECRET_MIN} to 180 letters, digits, - and _ after that; keys.prefixes lists other beginnings`
-    return { digest: secretDigest(secret), hint: `${prefix}...${secret.slice(-4)}` }
+    return { digest: secretDigest(secret), hint: hintOf(secret) }
   }
   const [, how, hex = ''] = /^(sha256|sha256-suffix):([\da-fA-F]{64})$/.exec(hash) ?? []
   if (how === undefined) return 'hash must be sha256: or sha256-suffix: and 64 hexadecimal digits'
   if (how === 'sha256-suffix' && importSuffix === undefined) return 'a hash with a suffix needs keys.importSuffix'
-  if (!/^(?:[\w-]{0,17}\.\.\.)?[\w-]{4}$/.test(hint)) return 'hint must have the last four characters of the secret'
-  const shown = hint.includes('...') ? hint : `sk-...${hint}`
+  if (!/^(?:(?:[\w-]{0,17}\.\.\.)?[\w-]{4})?$/.test(hint))
+    return 'hint must have the last four characters of the secret'
+  const shown = hint.includes('...') ? hint : `sk-...${hint || '????'}`
   return { digest: Buffer.from(hex, 'hex').toString('base64url'), hint: shown }
 }
 
-/** Reads an amount in nano-credits; undefined for an empty one. @returns why it is refused, if it is */
-function amountIn(text: string | undefined, column: string): bigint | string | undefined {
+/** Reads a time in milliseconds since the epoch; NaN if it is none. */
+function timeIn(text: string): number {
+  if (/^\d{9,11}$/.test(text)) return Number(text) * 1000
+  return /^\d{4}-\d{2}-\d{2}(?:T|$)/.test(text) ? Date.parse(text) : Number.NaN
+}
+
+/**
+ * Reads an amount in nano-credits, rounded down; undefined for an empty one.
+ * @returns why it is refused, if it is
+ */
+function amountIn(text: string | undefined, column: string, perCredit: bigint): bigint | string | undefined {
   if (!text) return undefined
   if (text === 'unlimited') return `${column} must be a number: nothing is unlimited here`
-  const nano = parseDecimal(text.replace(/^-/, ''))
-  if (nano === undefined || nano > MAX_AMOUNT) return `${column} must be a decimal such as 12.5, below a million`
-  return text.startsWith('-') ? -nano : nano
+  const [, sign = '', whole, decimals = ''] = /^(-?)(\d{1,18})(?:\.(\d{1,9}))?$/.exec(text) ?? []
+  if (whole === undefined) return `${column} must be a plain decimal, such as 12.5`
+  const nano = (BigInt(whole) * NANO + BigInt(decimals.padEnd(9, '0'))) * NANO
+  const amount = sign === '' ? nano / perCredit : -((nano + perCredit - 1n) / perCredit)
+  return amount > MAX_AMOUNT || amount < -MAX_AMOUNT ? `${column} must be below a million credits` : amount
 }
 
 /** Returns the report of an import. Amounts are exact decimals of credits. */

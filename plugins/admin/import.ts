@@ -2,8 +2,8 @@
 import { formatCredits } from 'tollgate/plugin'
 import * as operator from 'tollgate/plugin/operator'
 import { invalidBody } from 'tollgate/plugin/operator'
-import { noting, type Operation, operation } from './operation.ts'
-import { COUNT, shape } from './schemas.ts'
+import { amountOf, noting, type Operation, operation } from './operation.ts'
+import { COUNT, GIVEN_AMOUNT, shape } from './schemas.ts'
 
 /** Most keys of one request. */
 const ROWS_MAX = 1000
@@ -35,6 +35,11 @@ const importKeys = operation({
         },
       },
       type: { type: 'string', maxLength: 64, description: 'The key type of keys without one.' },
+      per_credit: {
+        ...GIVEN_AMOUNT,
+        default: '1',
+        description: 'How many of the units that the amounts are given in make one credit.',
+      },
       dry_run: { type: 'boolean', default: false, description: 'Find out what would be done, and change nothing.' },
     },
   },
@@ -59,13 +64,13 @@ const importKeys = operation({
   }),
   async run(call) {
     const { ledger, config, now } = call.office
-    const { keys, type, dry_run: isTrial } = call.body
+    const { keys, type, dry_run: isTrial, per_credit: given } = call.body
     if (type !== undefined && !config.keyTypes.has(type)) throw invalidBody(`There is no key type "${type}".`, 'type')
     const also = ({ ids, newBalances, added }: operator.Imported) => {
       const details = { keys: ids.length, balances: newBalances, credits: formatCredits(added) }
       return noting(call, {}, { action: 'key.import', details })
     }
-    const wish = { config, now: now(), firstLine: 1, type, isTrial }
+    const wish = { config, now: now(), firstLine: 1, type, perCredit: amountOf(given, 'per_credit'), isTrial }
     return operator.importView(await operator.importRows(ledger, keys as operator.ImportRow[], wish, also), isTrial)
   },
 })

@@ -5,6 +5,7 @@ import { join } from 'node:path'
 import t, { type Test } from 'tap'
 import { audit } from '../../core/ledger/audit.ts'
 import { importRows, type ImportRow } from '../../core/operator/import.ts'
+import { NANO } from '../../core/money/credits.ts'
 import { NotImported } from '../../core/records/key-import.ts'
 import { startGateway, type TestGateway, until } from '../gateway.ts'
 import type { Edit } from '../gateway-file.ts'
@@ -97,11 +98,11 @@ t.test(
       [`${secret('a', 'cr_')},,,famC,1,,,,,`, /keys\.prefixes lists other/],
       [`${secret('q ')},,,famC,1,,,,,`, /letters, digits/],
       [`,md5:${sha256('x')},abcd,famC,1,,,,,`, /sha256: or sha256-suffix:/],
-      [`,sha256:${sha256('x')},,famC,1,,,,,`, /hint must have the last four/],
+      [`,sha256:${sha256('x')},abcde,famC,1,,,,,`, /hint must have the last four/],
       [`,sha256-suffix:${sha256('x')},abcd,famC,1,,,,,`, /needs keys\.importSuffix/],
       [`${secret('b')},,,,1,,,,,`, /has no type/],
       [`${secret('c')},,,gold,1,,,,,`, /no key type/],
-      [`${secret('d')},,,famC,1e3,,,,,`, /credits must be a decimal/],
+      [`${secret('d')},,,famC,1e3,,,,,`, /credits must be a plain decimal/],
       [`${secret('e')},,,famC,unlimited,,,,,`, /nothing is unlimited/],
       [`${secret('f')},,,famC,1000000,,,,,`, /below a million/],
       [`${secret('g')},,,famC,1,-1,,,,`, /cap must not be below zero/],
@@ -127,12 +128,19 @@ t.test(
     for (const [lines, words] of [
       [['key,type', 'a,b'], /other columns than secret, hash/],
       [[HEADER], /has no rows/],
-      [[HEADER, `"${secret('quoted')}`], /is not a file of comma-separated values/],
+      [[HEADER, `"${secret('quoted')}`], /is not a file of comma- or tab-separated values/],
     ] as const) {
       const { code, err } = await place.run('keys', 'import', write(lines))
       t.match({ code, err }, { code: 2, err: words })
       t.notMatch(err, secret('quoted'))
     }
+    const tabs = [
+      ['secret', 'type', 'name'],
+      [secret('tabs'), 'famC', 'Tabs, "quoted"'],
+    ].map(row => row.join('\t'))
+    t.match(await place.run('keys', 'import', write(tabs), '--per-credit', '0'), { code: 2, err: /above zero/ })
+    t.match(await run(tabs), { imported: 1 })
+    t.match(await place.run('keys', 'show', secret('tabs'), '--json'), { out: /"name":"Tabs, \\"quoted\\""/ })
     t.match(await place.run('keys', 'import', 'none.csv'), { code: 2, err: /cannot read none\.csv/ })
   },
 )
@@ -145,11 +153,18 @@ t.test(
     const [litellm, relay] = [secret('lite'), secret('relay', 'cr_')]
     const rows: ImportRow[] = [
       { hash: `sha256:${sha256(litellm)}`, hint: 'sk-...xyza', type: 'famC', credits: '1' },
-      { hash: `sha256-suffix:${sha256(relay + SUFFIX)}`, hint: 'xyzb', type: 'famC', credits: '2' },
+      { hash: `sha256-suffix:${sha256(relay + SUFFIX)}`, type: 'famC', credits: '2' },
     ]
-    const wish = { config: g.gateway.config, now: Date.now(), firstLine: 1, type: undefined, isTrial: false }
+    const wish = {
+      config: g.gateway.config,
+      now: Date.now(),
+      firstLine: 1,
+      type: undefined,
+      perCredit: NANO,
+      isTrial: false,
+    }
     t.match(await importRows(ledger, rows, wish), { result: { ids: { length: 2 } }, inForce: true })
-    t.match(await keys.changes.record(relay), { hint: 'sk-...xyzb' }, 'an operator finds it before it was used')
+    t.match(await keys.changes.record(relay), { hint: 'sk-...????' }, 'an operator finds it before it was used')
     for (const key of [litellm, relay]) t.match(await g.call('/api/v1/key-info', { key }), { status: 200 })
     await until(
       async () => (await records.keys.find([createHash('sha256').update(relay).digest('base64url')])) !== undefined,
@@ -159,7 +174,10 @@ t.test(
       .update(relay + SUFFIX)
       .digest('base64url')
     await until(async () => (await redis.exists(names.pointer(old))) === 0)
-    t.match(await g.call('/api/v1/key-info', { key: relay }), { status: 200, json: { balance: 2 } })
+    t.match(await g.call('/api/v1/key-info', { key: relay }), {
+      status: 200,
+      json: { balance: 2, label: 'cr_...xxxx' },
+    })
     t.match(await g.call('/api/v1/key-info', { key: relay + SUFFIX.replaceAll(/\W/g, '') }), { status: 401 })
     t.match(await importRows(ledger, rows, wish), { result: { ids: [], known: 2 } }, 'it is not imported again')
     t.same((await audit(ledger)).drifts, [])
@@ -218,7 +236,14 @@ t.test('of imports of the same keys at the same time one imports them, and a fai
     credits: '1',
     external_id: `u${n >> 1}`,
   }))
-  const wish = { config: g.gateway.config, now: Date.now(), firstLine: 1, type: 'famC', isTrial: false }
+  const wish = {
+    config: g.gateway.config,
+    now: Date.now(),
+    firstLine: 1,
+    type: 'famC',
+    perCredit: NANO,
+    isTrial: false,
+  }
   const fails = () => () => Promise.reject(new NotImported([{ line: 1, reason: 'x' }]))
   t.match(await importRows(ledger, rows, wish, fails), { result: undefined })
   t.equal(await records.keys.any(), false)
