@@ -24,7 +24,8 @@ type Rows = readonly Readonly<Record<string, unknown>>[]
 
 /** Writes rows as the clients of databases do. */
 function csvOf(rows: Rows): string {
-  const field = (value: unknown): string => `"${String(value ?? '').replaceAll('"', '""')}"`
+  const field = (value: unknown): string =>
+    `"${(value as string | number | null) ?? ''}"`.replaceAll(/(?<=.)"(?=.)/g, '""')
   const names = Object.keys(rows[0] ?? {})
   return [names, ...rows.map(row => names.map(name => row[name]))].map(values => values.map(field).join(',')).join('\n')
 }
@@ -32,7 +33,7 @@ function csvOf(rows: Rows): string {
 function onSqlite(setup: string, query: string): Rows {
   const database = new DatabaseSync(':memory:')
   database.exec(setup)
-  return database.prepare(query).all() as unknown as Rows
+  return database.prepare(query).all()
 }
 
 async function onPostgres(setup: string, query: string): Promise<Rows> {
