@@ -71,6 +71,8 @@ export default defineBuiltIn({
           label: key.label,
           name: record?.label ?? key.label,
           created_at: isoTime(record?.createdAt),
+          balance_id: key.account,
+          manages_keys: record?.manage === true,
           ...balance,
           ...policyOf(config, type),
           ...quota,

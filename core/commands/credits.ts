@@ -4,6 +4,7 @@ import type { Config } from '../config/config.ts'
 import type { Keys } from '../keys/keys.ts'
 import type { Ledger } from '../ledger/ledger.ts'
 import type { Environment } from '../lib/environment.ts'
+import { duration } from '../config/units.ts'
 import { formatCredits } from '../money/credits.ts'
 import { balanceViews } from '../operator/balance-view.ts'
 import { keyView } from '../operator/key-view.ts'
@@ -19,6 +20,7 @@ const GROUPS = { key: 'keys', balance: 'balances' } as const
 export interface CreditsOptions extends Output {
   readonly idempotencyKey?: string
   readonly reason?: string
+  readonly extendBy?: string
 }
 
 /** A change of a balance. */
@@ -45,12 +47,15 @@ export async function changeCredits(
   const sum = amount(credits)
   const { reason = '' } = options
   checkName('--reason', reason)
+  const { extendBy } = options
+  if (extendBy !== undefined && !/^[1-9]\d{0,5}[smhd]$/.test(extendBy))
+    throw new UsageError(`"${extendBy}" is not a duration, such as 30d`)
   if (action === 'deduct' && reason === '') throw new UsageError('--reason is missing: the statement shows it')
   let repeatCommand = ''
   try {
     const [added, shown] = await onLedger(environment, config, async (ledger, keys) => {
       const { id, account } = await found(ledger, keys, subject)
-      const why = reason === '' ? '' : ` --reason ${quoted(reason)}`
+      const why = `${reason === '' ? '' : ` --reason ${quoted(reason)}`}${extendBy === undefined ? '' : ` --extend-by ${extendBy}`}`
       repeatCommand = `npx tollgate -c ${quoted(config.file)} ${GROUPS[subject.kind]} ${action} ${id} ${credits}${why} --idempotency-key ${idempotencyKey}`
       environment.onSignal('SIGINT', () => {
         environment.complain(unknownOutcome('the command was interrupted', repeatCommand))
@@ -58,13 +63,19 @@ export async function changeCredits(
       })
       const amount = action === 'topup' ? sum : -sum
       const note = reason === '' ? {} : { note: reason }
-      const details = { credits: formatCredits(amount), ...(reason !== '' && { reason }) }
+      const extended = extendBy !== undefined && { extend_by: extendBy }
+      const details = { credits: formatCredits(amount), ...(reason !== '' && { reason }), ...extended }
+      const extend = extendBy === undefined ? undefined : await keys.changes.extension(id, duration(extendBy))
       const audit = auditEntry(environment, `${subject.kind}.${action}`, id, details)
       const now = await ledger.accounts.grant(
         account,
         { id: `${action}:${idempotencyKey}`, amount, notes: { reason: action, ...note } },
-        sql => addAudit(sql, audit),
+        async sql => {
+          await addAudit(sql, audit)
+          await extend?.(sql)
+        },
       )
+      if (extend) await keys.changes.bringUp([id])
       return [now, await viewOf(ledger, keys, subject, { config, environment })] as const
     })
     const repeated = added ? '' : ' This idempotency key was already used, so nothing was changed.'

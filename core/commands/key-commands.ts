@@ -46,6 +46,7 @@ function addKeyCreation(keys: Command, { quiet, onConfig }: CommandLine): void {
     .option('--name <name>', 'name for your own use')
     .option('--expires <when>', 'expiry, such as 30d, 12h or 2030-01-31')
     .option('--from-first-use', 'the duration of --expires begins with the first request')
+    .option('--manage', 'its owner may have other keys of the balance made: see keyTypes.….manages')
     .option('--count <number>', 'create so many keys at once: all or none')
     .option('--batch <name>', 'name of the batch, by which the keys are listed')
     .option('--csv', 'print comma-separated values')
@@ -104,6 +105,7 @@ function addKeyChanges(keys: Command, { quiet, onConfig }: CommandLine): void {
     .option('--type <type>', 'another key type from the configuration')
     .option('--expires <when>', 'expiry, such as 30d, 12h or 2030-01-31; never for none')
     .option('--cap <amount>', 'the most that it may use in its life; none for no limit')
+    .option('--manage <answer>', 'yes or no: whether its owner may have other keys of the balance made')
     .option(...JSON_OPTION)
     .action((id: string, options: EditOptions) => onConfig(config => editKey(quiet, config, id, options)))
   keys
@@ -189,8 +191,8 @@ function addCredits(
   for (const [action, what] of [
     ['topup', `add to ${words}`],
     ['deduct', `take something of ${words} back, at most what is left`],
-  ] as const)
-    group
+  ] as const) {
+    const command = group
       .command(`${action} <id> <credits>`)
       .description(what)
       .option('--reason <text>', `reason, which the statement shows${action === 'deduct' ? ' (required)' : ''}`)
@@ -199,6 +201,9 @@ function addCredits(
       .action((id: string, credits: string, options: CreditsOptions) =>
         onConfig(config => changeCredits(quiet, config, { subject: { kind, id }, action, credits }, options)),
       )
+    if (kind === 'key' && action === 'topup')
+      command.option('--extend-by <duration>', 'also extend the expiry of the key, from now or from its expiry on')
+  }
 }
 
 /** Adds the commands that print what happened. */

@@ -21,6 +21,8 @@ export interface EditOptions extends Output {
   readonly expires?: string
   /** An amount, or `none`. */
   readonly cap?: string
+  /** `yes` or `no`. */
+  readonly manage?: string
 }
 
 /** Changes what an operator chooses of a key, and prints the key. */
@@ -30,9 +32,10 @@ export async function editKey(
   id: string,
   options: EditOptions,
 ): Promise<void> {
-  const { name, label, type, expires, cap } = options
-  if ([name, label, type, expires, cap].every(given => given === undefined))
-    throw new UsageError('give what to change: --name, --label, --type, --expires or --cap')
+  const { name, label, type, expires, cap, manage } = options
+  if ([name, label, type, expires, cap, manage].every(given => given === undefined))
+    throw new UsageError('give what to change: --name, --label, --type, --expires, --cap or --manage')
+  if (manage !== undefined && manage !== 'yes' && manage !== 'no') throw new UsageError('--manage takes yes or no')
   checkName('--name', name ?? '')
   checkName('--label', label ?? '')
   if (type !== undefined && !config.keyTypes.has(type)) {
@@ -45,11 +48,12 @@ export async function editKey(
     type,
     expiresAt: expires === 'never' ? null : expiry(expires, environment.now()),
     cap: capOf(cap),
+    manage: manage === undefined ? undefined : manage === 'yes',
   }
   await change(
     environment,
     config,
-    { id, action: 'key.edit', details: { name, label, type, expires, cap }, options },
+    { id, action: 'key.edit', details: { name, label, type, expires, cap, manage }, options },
     (keys, key, also) => keys.changes.edit(key.id, edit, { also }),
   )
 }

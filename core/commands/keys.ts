@@ -25,6 +25,7 @@ export interface CreateOptions extends Output {
   readonly fromFirstUse?: boolean
   readonly count?: string
   readonly batch?: string
+  readonly manage?: boolean
   readonly csv?: boolean
 }
 
@@ -35,7 +36,7 @@ const PAGE = 200
 
 /** Creates keys and prints their secrets, which are shown only once. */
 export async function createKeys(environment: Environment, config: Config, options: CreateOptions): Promise<void> {
-  const { type, name = '', batch = '' } = options
+  const { type, name = '', batch = '', manage = false } = options
   checkName('--name', name)
   checkName('--batch', batch)
   if (!config.keyTypes.has(type)) {
@@ -49,12 +50,13 @@ export async function createKeys(environment: Environment, config: Config, optio
   const credits = options.credits === undefined ? 0n : amount(options.credits)
   const cap = options.cap === undefined ? undefined : amount(options.cap)
   const validity = validityOf(options, environment.now())
-  const wish = { type, name, batch, credits, cap, account, ...validity }
+  const wish = { type, name, batch, credits, cap, account, manage, ...validity }
   const details = {
     count,
     type,
     ...(account === undefined ? { credits: formatCredits(credits) } : { balance_id: account }),
     ...(cap !== undefined && { cap: formatCredits(cap) }),
+    ...(manage && { manage }),
     ...(batch !== '' && { batch }),
     ...(name && { name }),
   }

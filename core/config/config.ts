@@ -185,6 +185,8 @@ export interface KeyType {
   readonly abandoned: number
   /** Whether running streams end when their key is disabled, expires or is rotated. */
   readonly onDisabled: 'end' | 'finish'
+  /** Names of the key types of which a managing key of this type may have keys made. */
+  readonly manages: readonly string[]
   /** Output tokens by which the hold of a running stream stays ahead. */
   readonly holdAhead: number
   /** Whether a request's output limit is lowered to what the balance covers. */

@@ -191,6 +191,14 @@ export const KEY_TYPE = {
       description:
         'Whether running streams end (`end`) or continue (`finish`) when their key is disabled, expires or is rotated.',
     },
+    manages: {
+      type: 'array',
+      uniqueItems: true,
+      items: { type: 'string', minLength: 1 },
+      default: [],
+      description:
+        'Key types of which a managing key of this type may have keys made for its balance, by the stage `own-keys`.',
+    },
     holdAhead: {
       type: 'integer',
       minimum: 1,

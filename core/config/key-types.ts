@@ -81,6 +81,7 @@ export class KeyTypeReader {
       addresses: raw.addresses && new AddressRanges(raw.addresses.filter(isRange)),
       abandoned: raw.abandoned,
       onDisabled: raw.onDisabled,
+      manages: raw.manages,
       holdAhead: raw.holdAhead,
       clampOutput: raw.clampOutput,
       policy: raw.policy ?? {},

@@ -10,6 +10,7 @@ import type { RawConfig } from './schema.ts'
 import { duration, size } from './units.ts'
 import type { Env } from './yaml.ts'
 import { SectionReader } from './section-reader.ts'
+import { suggest } from '../lib/suggest.ts'
 import { upstreamFromFile } from './upstreams.ts'
 import { KeyTypeReader } from './key-types.ts'
 
@@ -49,6 +50,7 @@ export class Resolver {
     const keyTypeReader = new KeyTypeReader(prices, reader)
     const keyTypes = mapValues(raw.keyTypes, (type, name) => keyTypeReader.read(type, name, upstreams))
     keyTypeReader.reportMissingPrices()
+    this.#checkManaged(keyTypes)
     this.#checkCosts(upstreams, keyTypes)
     this.#warn(upstreams, keyTypes)
     return {
@@ -95,6 +97,18 @@ export class Resolver {
       chain: [],
       plugins: raw.plugins.map(folder => resolvePath(this.#file, '..', folder)),
     }
+  }
+
+  /** Reports key types that managing keys may have keys made of, and that do not exist. */
+  #checkManaged(keyTypes: ReadonlyMap<string, KeyType>): void {
+    for (const { name, manages } of keyTypes.values())
+      for (const [index, managed] of manages.entries())
+        if (!keyTypes.has(managed))
+          this.#reader.add(
+            ['keyTypes', name, 'manages', index],
+            `there is no key type "${managed}"`,
+            suggest(managed, keyTypes.keys()),
+          )
   }
 
   #warn(upstreams: ReadonlyMap<string, Upstream>, keyTypes: ReadonlyMap<string, KeyType>): void {

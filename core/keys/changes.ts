@@ -3,8 +3,7 @@ import { randomBytes } from 'node:crypto'
 import { sideBySide } from '../lib/side-by-side.ts'
 import { turn } from '../lib/turns.ts'
 import { GatewayError } from '../errors.ts'
-import { RecordsError, type Sql } from '../records/database.ts'
-import type { Metadata } from '../records/account-rows.ts'
+import { type Also, RecordsError, type Sql } from '../records/database.ts'
 import type { KeyRecord, RecordedKey } from '../records/key-records.ts'
 import { digestsOf, hintOf, isPublicId, newSecret, type Secret, secretDigest } from './secrets.ts'
 import type { Ledger } from '../ledger/ledger.ts'
@@ -12,40 +11,10 @@ import type { Restored } from '../ledger/recovery/restore.ts'
 import { operation, readFields } from '../ledger/script/names.ts'
 import type { Scripts } from '../ledger/script/scripts.ts'
 import { causeOf, orUnavailable } from '../records/unavailable.ts'
+import { extensionOf } from './extension.ts'
 import { moveKey } from './move.ts'
+import type { KeyEdit, NewKeys } from './wishes.ts'
 import { type Reached, recordedSurely } from './recorded.ts'
-
-/** The properties of new keys. */
-export interface NewKeys {
-  readonly type: string
-  readonly name: string
-  readonly batch?: string
-  /** What their owners see instead of the secrets. Each key's hint, if it is empty. */
-  readonly label?: string
-  /** In nano-credits, for each key. */
-  readonly credits: bigint
-  readonly expiresAt: number | undefined
-  /** The most that each may be charged in its life, in nano-credits. */
-  readonly cap?: bigint | undefined
-  /** For how long each is valid from its first use, in milliseconds, instead of an expiry. */
-  readonly lifetimeMs?: number | undefined
-  readonly metadata?: Metadata | undefined
-  /** The balance that they spend from. Each key has one of its own if it is left out. */
-  readonly account?: string | undefined
-  /** What a shop calls their balances, if they are new. */
-  readonly externalId?: string | undefined
-}
-
-/** What an operator may change of a key. An empty label is replaced by the hint; null as expiry means never. */
-export interface KeyEdit {
-  readonly name?: string | undefined
-  readonly label?: string | undefined
-  readonly expiresAt?: number | null | undefined
-  /** In nano-credits; null for no cap. */
-  readonly cap?: bigint | null | undefined
-  readonly type?: string | undefined
-  readonly metadata?: Metadata | undefined
-}
 
 /** What a caller adds to a change. */
 export interface ChangeExtras {
@@ -61,6 +30,9 @@ export interface CreatedKey {
   readonly secret: string
   readonly reached: Reached
 }
+
+/** A key that could have others made without its cap has none. */
+const CAPPED = 'a key that manages others has no cap'
 
 /** Keys that are written to the store at the same time. */
 const SIDE_BY_SIDE = 64
@@ -103,8 +75,21 @@ export class KeyChanges {
    * @throws GatewayError unavailable if none was created; RangeError if there is no such balance; what `also` throws
    */
   async createMany(wish: NewKeys, count: number, extras: ChangeExtras = {}): Promise<CreatedKey[]> {
-    const { type, name, batch = '', label = '', credits, expiresAt, lifetimeMs, cap, metadata = {}, account } = wish
+    const {
+      type,
+      name,
+      batch = '',
+      label = '',
+      credits,
+      expiresAt,
+      lifetimeMs,
+      cap,
+      metadata = {},
+      account,
+      manage,
+    } = wish
     const externalId = wish.externalId ?? ''
+    if (manage === true && cap !== undefined) throw new RangeError(CAPPED)
     const { also, secrets = newSecret } = extras
     const createdAt = this.#now()
     const created: { key: KeyRecord; secret: string }[] = []
@@ -112,7 +97,7 @@ export class KeyChanges {
       const { secret, digest, hint } = secrets()
       const id = `key_${randomBytes(9).toString('hex')}`
       const own = { id, account: account ?? id, type, name, batch, status: 'active' as const, createdAt }
-      const limits = { expiresAt, lifetimeMs, cap, metadata }
+      const limits = { expiresAt, lifetimeMs, cap, metadata, manage }
       created.push({ key: { ...own, ...limits, version: 1, digest, label: label || hint, hint, rotation: 0 }, secret })
       if (created.length % MADE_AT_ONCE === 0) await turn()
     }
@@ -250,7 +235,7 @@ export class KeyChanges {
    */
   async edit(
     id: string,
-    { name, label, expiresAt, cap, type, metadata }: KeyEdit,
+    { name, label, expiresAt, cap, type, metadata, manage }: KeyEdit,
     { also }: ChangeExtras = {},
   ): Promise<Reached> {
     const edited = (key: RecordedKey): RecordedKey => ({
@@ -261,9 +246,15 @@ export class KeyChanges {
       ...(expiresAt !== undefined && { expiresAt: expiresAt ?? undefined, lifetimeMs: undefined }),
       ...(type !== undefined && { type }),
       ...(metadata !== undefined && { metadata }),
+      ...(manage !== undefined && { manage }),
       ...(cap !== undefined && { cap: cap ?? undefined }),
     })
     return (await this.#change(id, edited, also)).reached
+  }
+
+  /** Returns what extends the validity of a key within another change: see `extensionOf`. */
+  extension(id: string, byMs: number): Promise<Also> {
+    return extensionOf(this.#ledger, { id, byMs, now: this.#now })
   }
 
   /** Lets a key spend from another balance: see `moveKey`. */
@@ -347,6 +338,7 @@ export class KeyChanges {
           ...(recorded ? current : changed(current)),
           version: Math.max(before.version, Number(version ?? 0)) + 1,
         }
+        if (key.manage === true && key.cap !== undefined) throw new RangeError(CAPPED)
         const at = continuity.now()
         const first = recorded || !also ? undefined : (sql: Sql) => also(sql, [key])
         const { version: from } = before

@@ -3,7 +3,7 @@ import { createHash } from 'node:crypto'
 import { GatewayError, soonMs } from '../errors.ts'
 import { bytesOfId, idFromBytes, timeOfId } from '../lib/ids.ts'
 import { formatCredits } from '../money/credits.ts'
-import { type Also, bigintOf, type Sql, Undone } from '../records/database.ts'
+import { type Also, bigintOf, Impossible, type Sql } from '../records/database.ts'
 import type { HistoryEntry, Notes } from '../records/entry.ts'
 import { notesText } from '../records/notes.ts'
 import type { Records } from '../records/records.ts'
@@ -17,9 +17,6 @@ import { causeOf, orUnavailable } from '../records/unavailable.ts'
 
 /** The largest balance in nano-credits. The script calculates exactly up to there. */
 const BALANCE_MAX = 9_000_000_000_000_000n
-
-/** The balance does not have what is to be taken back. */
-class NotCovered extends Undone {}
 
 /** A grant is recorded, and the store did not answer. A running gateway applies it as soon as the store does. */
 export class GrantPending extends GatewayError {
@@ -82,7 +79,7 @@ export class Accounts {
     }
     const done = await orUnavailable(this.#records.accounts.grant(account, wish, BALANCE_MAX, within)).catch(
       (thrown: unknown) => {
-        throw thrown instanceof NotCovered ? new RangeError(thrown.message) : thrown
+        throw thrown instanceof Impossible ? new RangeError(thrown.message) : thrown
       },
     )
     if (done === 'deleted') throw new RangeError(`the key ${account} is deleted`)
@@ -105,7 +102,7 @@ export class Accounts {
   }
 
   /**
-   * Throws NotCovered unless the store's balance and the grants that the store has not applied cover the amount. Holds are
+   * Throws Impossible unless the store's balance and the grants that the store has not applied cover the amount. Holds are
    * already excluded. Runs in the transaction that takes the amount back; transactions run one after the other, so two
    * cannot take the same.
    */
@@ -113,7 +110,7 @@ export class Accounts {
     const [row] = await sql.all('SELECT granted FROM accounts WHERE id = ?', [account])
     const { granted, balance } = await this.#reads.balance(account)
     if (balance + bigintOf(row, 'granted') - granted < amount)
-      throw new NotCovered(`the balance has less than ${formatCredits(amount)} credits`)
+      throw new Impossible(`the balance has less than ${formatCredits(amount)} credits`)
   }
 
   /**

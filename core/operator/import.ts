@@ -6,7 +6,7 @@ import type { Ledger } from '../ledger/ledger.ts'
 import { formatCredits, MAX_AMOUNT, NANO } from '../money/credits.ts'
 import type { Also } from '../records/database.ts'
 import { type Imported, type ImportedKey, importKeys, NotImported, type Refusal } from '../records/key-import.ts'
-import { orUnavailable, causeOf } from '../records/unavailable.ts'
+import { orUnavailable } from '../records/unavailable.ts'
 import { isPlain } from '../lib/printable.ts'
 import { prefixOf, SECRET_MIN } from '../lib/prefixes.ts'
 import { hintOf, secretDigest } from '../keys/secrets.ts'
@@ -100,9 +100,8 @@ export async function importRows(
     const result = await orUnavailable(importKeys(records.database, keys, at, also))
     return { refused, leftOut, result, inForce: await inForce(ledger, result.ids) }
   } catch (thrown) {
-    const cause = causeOf(thrown)
-    if (!(cause instanceof NotImported)) throw thrown
-    return { ...none, refused: cause.refused, result: cause.result }
+    if (!(thrown instanceof NotImported)) throw thrown
+    return { ...none, refused: thrown.refused, result: thrown.result }
   }
 }
 

@@ -15,6 +15,7 @@ export type { Whose } from '../records/entry.ts'
 export { type RecordedKey, whoseOf } from '../records/key-records.ts'
 export {
   countByType,
+  countOn,
   cursorAt,
   type KeyCursor,
   KEY_ORDERS,
@@ -37,6 +38,8 @@ export { COLUMNS as IMPORT_COLUMNS, importRows, type ImportRow, importView } fro
 export type { Imported } from '../records/key-import.ts'
 export { Balances } from '../keys/balances.ts'
 export type { RecordedAccount } from '../records/account-rows.ts'
+export { GIVEN_AMOUNT, GIVEN_DURATION, GIVEN_NAME } from './given.ts'
+export { Impossible } from '../records/database.ts'
 export { keyView } from './key-view.ts'
 export { OverviewFeed } from './overview.ts'
 export { probe } from '../upstream/connection/probe.ts'

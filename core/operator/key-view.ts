@@ -18,6 +18,8 @@ export interface KeyView {
   /** Milliseconds for which it is valid from its first use; null for a fixed expiry. */
   readonly lifetime: number | null
   readonly metadata: Metadata
+  /** Whether its owner may have other keys of the balance made. */
+  readonly manage: boolean
   /** The id of the balance that it spends from. */
   readonly balance_id: string
   /** The most that it may use in its life; null for no limit. */
@@ -65,6 +67,7 @@ export async function keyView(
     type: key.type,
     lifetime: key.lifetimeMs ?? null,
     metadata: key.metadata,
+    manage: key.manage === true,
     balance_id: account,
     cap: cap === undefined ? null : formatCredits(cap),
     status: key.status === 'active' ? active : key.status,

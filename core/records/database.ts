@@ -39,6 +39,9 @@ export interface Transaction extends Sql {
 /** Thrown within a transaction to undo it, for a reason that is no failure. */
 export class Undone extends Error {}
 
+/** Thrown within a transaction to undo it, since what is asked for cannot be done. Its message says why. */
+export class Impossible extends Undone {}
+
 /** What a caller writes in the same transaction as a change. What it throws undoes the change. */
 export type Also = (sql: Sql) => Promise<void>
 

@@ -1,6 +1,6 @@
 /** Records keys that customers bring from another gateway: all of a file, or none. */
 import { ACCOUNT_PREFIX, insertRows, nextNumber, share } from './account-rows.ts'
-import { type Also, bigintOf, type Database, insertAll, selectIn, type Sql } from './database.ts'
+import { type Also, bigintOf, type Database, insertAll, selectIn, type Sql, Undone } from './database.ts'
 import { insertKeys, type KeyRecord } from './key-records.ts'
 
 /** A key of a file. */
@@ -37,7 +37,7 @@ export interface Imported {
 }
 
 /** Thrown by the transaction of an import that must not be committed. */
-export class NotImported extends Error {
+export class NotImported extends Undone {
   readonly refused: readonly Refusal[]
   /** What would have been done; undefined if lines are refused. */
   readonly result: Imported | undefined

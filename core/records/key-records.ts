@@ -53,6 +53,8 @@ export interface KeyRecord {
   /** For how long it is valid from its first use, in milliseconds, while it has no expiry. Undefined for a fixed expiry. */
   readonly lifetimeMs: number | undefined
   readonly metadata: Metadata
+  /** Whether its owner may have other keys of the account made, and change these. */
+  readonly manage?: boolean | undefined
   /** The account that it was moved away from, if it was. Requests that ran then end there. */
   readonly before?: string | undefined
 }
@@ -70,7 +72,7 @@ export interface RecordedKey
 }
 
 const SELECT = `SELECT k.no, k.id, a.id AS account, b.id AS before, k.type, k.name, k.batch, k.status, k.expires, k.created, k.version, k.digest, k.label,
-  k.hint, k.rotation, k.cap, k.lifetime, k.metadata, CASE WHEN k.pending = 1 OR a.pending = 1 THEN 1 ELSE 0 END AS pending, ${USED} AS used, ${ELSEWHERE} AS elsewhere,
+  k.hint, k.rotation, k.cap, k.lifetime, k.manage, k.metadata, CASE WHEN k.pending = 1 OR a.pending = 1 THEN 1 ELSE 0 END AS pending, ${USED} AS used, ${ELSEWHERE} AS elsewhere,
   ${SUMS} FROM ${KEYS} LEFT JOIN accounts b ON b.no = k.before`
 
 /** Returns whose history and usage those of a key are: its own, or all of its account if no other key shares that. */
@@ -89,7 +91,7 @@ export async function insertKeys(sql: Sql, keys: readonly NewKey[]): Promise<voi
   await insertAll(
     sql,
     `INSERT INTO keys (no, id, account, type, name, batch, status, expires, created, version, digest, label, hint, rotation,
-     cap, lifetime, metadata, pending, changed)`,
+     cap, lifetime, manage, metadata, pending, changed)`,
     keys.map((key): SqlValue[] => [
       key.no,
       key.id,
@@ -107,12 +109,58 @@ export async function insertKeys(sql: Sql, keys: readonly NewKey[]): Promise<voi
       key.rotation,
       key.cap ?? null,
       key.lifetimeMs ?? null,
+      key.manage === true ? 1 : 0,
       JSON.stringify(key.metadata),
       key.pending ? 1 : 0,
       key.changed,
     ]),
     '',
   )
+}
+
+/** What of a record may change. */
+export type ChangedRecord = Omit<KeyRecord, 'id' | 'account' | 'before' | 'batch' | 'createdAt'>
+
+/** From which version a change is made, when, and whether the store has yet to learn of it. */
+export interface ChangeOfKey {
+  readonly from: number
+  readonly at: number
+  readonly pending: boolean
+}
+
+/** Changes the record of a key if it still has the version that the change is made from. @returns whether it had */
+export async function changeKey(
+  sql: Sql,
+  id: string,
+  record: ChangedRecord,
+  { from, at, pending }: ChangeOfKey,
+): Promise<boolean> {
+  const { type, status, name, label, hint, expiresAt, version, digest, rotation, cap, lifetimeMs, manage } = record
+  const rows = await sql.all(
+    `UPDATE keys SET type = ?, status = ?, name = ?, label = ?, hint = ?, expires = ?, version = ?, digest = ?,
+     rotation = ?, cap = ?, lifetime = ?, manage = ?, metadata = ?, changed = ?, pending = CASE WHEN ? = 1 THEN 1 ELSE pending END
+     WHERE id = ? AND version = ? RETURNING no`,
+    [
+      type,
+      status,
+      name,
+      label,
+      hint,
+      expiresAt ?? null,
+      version,
+      digest,
+      rotation,
+      cap ?? null,
+      lifetimeMs ?? null,
+      manage === true ? 1 : 0,
+      JSON.stringify(record.metadata),
+      at,
+      pending ? 1 : 0,
+      id,
+      from,
+    ],
+  )
+  return rows.length > 0
 }
 
 /** Reads and writes keys. */
@@ -280,39 +328,11 @@ export class KeyRecords {
    * @param from the version that the change is made from
    * @returns whether it had
    */
-  async change(
-    id: string,
-    record: Omit<KeyRecord, 'id' | 'account' | 'before' | 'batch' | 'createdAt'>,
-    { from, at, pending }: { readonly from: number; readonly at: number; readonly pending: boolean },
-    also?: Also,
-  ): Promise<boolean> {
-    const { type, status, name, label, hint, expiresAt, version, digest, rotation, cap, lifetimeMs, metadata } = record
+  change(id: string, record: ChangedRecord, how: ChangeOfKey, also?: Also): Promise<boolean> {
     return this.#database.transaction(async sql => {
-      const rows = await sql.all(
-        `UPDATE keys SET type = ?, status = ?, name = ?, label = ?, hint = ?, expires = ?, version = ?, digest = ?,
-         rotation = ?, cap = ?, lifetime = ?, metadata = ?, changed = ?, pending = CASE WHEN ? = 1 THEN 1 ELSE pending END
-         WHERE id = ? AND version = ? RETURNING no`,
-        [
-          type,
-          status,
-          name,
-          label,
-          hint,
-          expiresAt ?? null,
-          version,
-          digest,
-          rotation,
-          cap ?? null,
-          lifetimeMs ?? null,
-          JSON.stringify(metadata),
-          at,
-          pending ? 1 : 0,
-          id,
-          from,
-        ],
-      )
-      if (rows.length > 0) await also?.(sql)
-      return rows.length > 0
+      const isChanged = await changeKey(sql, id, record, how)
+      if (isChanged) await also?.(sql)
+      return isChanged
     })
   }
 
@@ -371,6 +391,7 @@ function keyOf(row: Row): RecordedKey {
     rotation: Number(row['rotation']),
     cap: cap === null || cap === undefined ? undefined : BigInt(cap as bigint | number),
     lifetimeMs: row['lifetime'] === null ? undefined : Number(row['lifetime']),
+    manage: Number(row['manage']) === 1,
     metadata: JSON.parse(String(row['metadata'])) as Metadata,
     before: row['before'] === null ? undefined : String(row['before']),
   }

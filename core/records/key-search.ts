@@ -139,6 +139,13 @@ export async function countByType(sql: Sql): Promise<Map<string, number>> {
   return new Map(rows.map(row => [String(row['type']), Number(row['keys'])]))
 }
 
+/** Counts the keys that spend from an account and are not deleted. */
+export async function countOn(sql: Sql, account: string): Promise<number> {
+  const text = `SELECT COUNT(*) AS keys FROM keys WHERE account = (SELECT no FROM accounts WHERE id = ?) AND status <> 'deleted'`
+  const [row] = await sql.all(text, [account])
+  return Number(row?.['keys'])
+}
+
 /** Counts the keys of a search, and adds up what their accounts were granted and charged. */
 export async function keyTotals(
   database: Database,

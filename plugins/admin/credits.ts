@@ -15,11 +15,11 @@ import {
   subjectOf,
   SUBJECTS,
 } from './operation.ts'
-import { BALANCE, GIVEN_AMOUNT, GIVEN_NAME, GRANT, KEY, listOf, shape } from './schemas.ts'
+import { BALANCE, GIVEN_AMOUNT, GIVEN_DURATION, GIVEN_NAME, GRANT, KEY, listOf, shape } from './schemas.ts'
 
 /** Adds to a balance, or takes something back. */
 async function credit(
-  call: Call<unknown, { readonly credits: string | number; readonly reason?: string }>,
+  call: Call<unknown, { readonly credits: string | number; readonly reason?: string; readonly extend_by?: string }>,
   action: 'topup' | 'deduct',
   kind: SubjectKind,
 ) {
@@ -29,9 +29,21 @@ async function credit(
   const { reason = '' } = call.body
   const amount = action === 'topup' ? sum : -sum
   const done = { id, credited: formatCredits(amount) }
-  const details = { credits: done.credited, ...(reason !== '' && { reason }) }
+  const { extend_by: extendBy } = call.body
+  const details = {
+    credits: done.credited,
+    ...(reason !== '' && { reason }),
+    ...(extendBy !== undefined && { extend_by: extendBy }),
+  }
   const notes = { reason: action, ...(reason !== '' && { note: reason }) }
-  const also = noting(call, done, { action: `${kind}.${action}`, target: id, details })
+  const extend =
+    extendBy === undefined ? undefined : await call.office.keys.changes.extension(id, operator.duration(extendBy))
+  const note = noting(call, done, { action: `${kind}.${action}`, target: id, details })
+  const also: operator.Also = async sql => {
+    // A repeated request ends here.
+    await note(sql)
+    await extend?.(sql)
+  }
   const added = await ledger.accounts.grant(account, { id: `api:${call.once.id}`, amount, notes }, also)
   const known = added ? undefined : await operator.orUnavailable(ledger.records.requests.find(call.once.id))
   if (known) throw new operator.RequestDone(known)
@@ -59,14 +71,23 @@ function topUp(kind: SubjectKind): Operation {
   return operation({
     method: 'POST',
     path: `${SUBJECTS[kind].path}/topup`,
-    summary: kind === 'key' ? 'Add to the balance of a key.' : 'Add to a balance.',
+    summary: kind === 'key' ? 'Add to the balance of a key, and extend its validity if you like.' : 'Add to a balance.',
     scope: 'keys',
     creates: 'grant',
     body: {
       type: 'object',
       additionalProperties: false,
       required: ['credits'],
-      properties: { credits: GIVEN_AMOUNT, reason: GIVEN_NAME },
+      properties: {
+        credits: GIVEN_AMOUNT,
+        reason: GIVEN_NAME,
+        ...(kind === 'key' && {
+          extend_by: {
+            ...GIVEN_DURATION,
+            description: 'For how much longer the key is valid, from now or from its expiry on, whichever is later.',
+          },
+        }),
+      },
     },
     reply: CREDITED[kind],
     run: call => credit(call as never, 'topup', kind),

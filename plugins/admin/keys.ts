@@ -26,6 +26,9 @@ import {
   shape,
 } from './schemas.ts'
 
+/** What `manage` means. */
+const MANAGE = 'Whether its owner may have other keys of the balance made. Such a key has no cap.'
+
 /** Most keys of one batch. */
 const BATCH_MAX = 10_000
 
@@ -88,12 +91,13 @@ const create = operation({
       },
       external_id: { ...GIVEN_EXTERNAL_ID, description: 'What the shop calls the new balances.' },
       metadata: { ...GIVEN_METADATA, default: {} },
+      manage: { type: 'boolean', default: false, description: MANAGE },
       count: { type: 'integer', minimum: 1, maximum: BATCH_MAX, default: 1 },
     },
   },
   reply: shape('NewKeys', { keys: { type: 'array', items: NEW_KEY } }),
   async run(call): Promise<CreatedKeys> {
-    const { type, name, label, batch, count, credits, balance_id: account, external_id: externalId } = call.body
+    const { type, name, label, batch, count, credits, balance_id: account, external_id: externalId, manage } = call.body
     const metadata = call.body.metadata as Record<string, string>
     const { config, keys, now } = call.office
     if (!config.keyTypes.has(type)) throw invalidBody(`There is no key type "${type}".`, 'type')
@@ -106,7 +110,7 @@ const create = operation({
     const validity = validityOf(call.body, now())
     const { expiresAt } = validity
     let done: CreatedKeys | undefined
-    const wish = { type, name, label, batch, credits: amount, cap, account, externalId, metadata, ...validity }
+    const wish = { type, name, label, batch, credits: amount, cap, account, externalId, metadata, manage, ...validity }
     const [first] = await keys.changes.createMany(wish, count, {
       secrets: call.once.secrets('sk-'),
       also: async (sql, created) => {
@@ -120,6 +124,7 @@ const create = operation({
           ...(cap !== undefined && { cap: formatCredits(cap) }),
           ...(batch !== '' && { batch }),
           ...(name && { name }),
+          ...(manage && { manage }),
         }
         const target = count === 1 ? (ids[0] ?? '') : ''
         await noting(call, done, { action: 'key.create', target, details })(sql)
@@ -177,19 +182,21 @@ const edit = operation({
   method: 'PATCH',
   path: '/keys/{id}',
   summary:
-    'Change the name, the label, the type, the expiry, the cap or the metadata of a key. Members that are absent stay as they are.',
+    'Change the name, the label, the type, the expiry, the cap or the metadata of a key, or whether it manages others. Members that are absent stay as they are.',
   scope: 'keys',
   body: {
     type: 'object',
     additionalProperties: false,
     minProperties: 1,
-    expected: 'an object with name, label, type, expires_at, cap or metadata',
+    expected: 'an object with name, label, type, expires_at, expires_in, cap, manage or metadata',
     properties: {
       name: GIVEN_NAME,
       label: GIVEN_NAME,
       type: { type: 'string', maxLength: 64, expected: 'the name of a key type' },
       expires_at: GIVEN_TIME,
+      expires_in: { ...GIVEN_DURATION, description: 'For how long it is valid from now on, instead of `expires_at`.' },
       metadata: GIVEN_METADATA,
+      manage: { type: 'boolean', description: MANAGE },
       cap: {
         ...GIVEN_AMOUNT,
         type: ['string', 'number', 'null'],
@@ -203,22 +210,28 @@ const edit = operation({
       name,
       label,
       expires_at: expires,
-    } = call.body as Record<'name' | 'label' | 'expires_at', string | undefined>
+      expires_in: expiresIn,
+    } = call.body as Record<'name' | 'label' | 'expires_at' | 'expires_in', string | undefined>
     const {
       cap: given,
       type,
       metadata,
+      manage,
     } = call.body as {
       readonly cap?: string | number | null
       readonly type?: string
       readonly metadata?: Record<string, string>
+      readonly manage?: boolean
     }
     if (type !== undefined && !call.office.config.keyTypes.has(type))
       throw invalidBody(`There is no key type "${type}".`, 'type')
     const cap = given === undefined || given === null ? given : amountOf(given)
     const { keys, now } = call.office
     const before = await keyOf(call)
-    const expiresAt = typeof expires === 'string' ? futureOf(expires, now()) : expires
+    if (expires !== undefined && expiresIn !== undefined)
+      throw invalidBody('Send either "expires_at" or "expires_in".', 'expires_in')
+    const fixed = typeof expires === 'string' ? futureOf(expires, now()) : expires
+    const expiresAt = expiresIn === undefined ? fixed : now() + duration(expiresIn)
     const was = {
       name: before.name,
       label: before.label,
@@ -226,10 +239,14 @@ const edit = operation({
       cap: before.cap === undefined ? null : formatCredits(before.cap),
       type: before.type,
       metadata: before.metadata,
+      manage: before.manage,
     }
     const details = { before: was, after: call.body }
     const also = noting(call, {}, { action: 'key.edit', target: before.id, details })
-    return changed(call, await keys.changes.edit(before.id, { name, label, type, expiresAt, cap, metadata }, { also }))
+    return changed(
+      call,
+      await keys.changes.edit(before.id, { name, label, type, expiresAt, cap, metadata, manage }, { also }),
+    )
   },
 })
 

@@ -28,7 +28,7 @@ export class Once {
       throw new GatewayError('bad_request', { message, param: 'idempotency-key' })
     }
     const id = sha256(`${actor.token.id} ${key}`)
-    const fingerprint = sha256(JSON.stringify([x.method, x.path, body], inOrder))
+    const fingerprint = fingerprintOf(`${x.method} ${x.path}`, body)
     return new Once(actor.secret, seed, { id, fingerprint, caller: operator.secretDigest(actor.secret), seed, at })
   }
 
@@ -50,7 +50,8 @@ export class Once {
       throw new GatewayError('request_conflict', { message })
     }
     if (done.fingerprint === request?.fingerprint) return new Once(this.#secret, done.seed, done)
-    const message = 'This idempotency key was used for another request. Send each request with a key of its own.'
+    const differs = difference(done.fingerprint, request?.fingerprint ?? '{}')
+    const message = `This idempotency key was used for another request: ${differs}. Send each request with a key of its own.`
     throw new GatewayError('request_conflict', { message })
   }
 
@@ -80,6 +81,26 @@ export class Once {
 function inOrder(_name: string, value: unknown): unknown {
   if (typeof value !== 'object' || value === null || Array.isArray(value)) return value
   return Object.fromEntries(Object.entries(value).sort(([a], [b]) => (a < b ? -1 : 1)))
+}
+
+/** The member of a fingerprint that stands for the method and the path. */
+const TARGET = ''
+
+/** Returns the hash of each member of a request, as JSON. */
+function fingerprintOf(target: string, body: unknown): string {
+  const members = typeof body === 'object' && body !== null && !Array.isArray(body) ? Object.entries(body) : []
+  const hashes = members.map(
+    ([name, value]) => [name, sha256(JSON.stringify(value, inOrder) ?? '').slice(0, 22)] as const,
+  )
+  return JSON.stringify(Object.fromEntries([[TARGET, sha256(target).slice(0, 22)], ...hashes.sort()]))
+}
+
+/** Says in which members two requests differ. */
+function difference(one: string, other: string): string {
+  const [then, now] = [JSON.parse(one), JSON.parse(other)] as [Record<string, unknown>, Record<string, unknown>]
+  if (then[TARGET] !== now[TARGET]) return 'its path differs'
+  const names = [...new Set([...Object.keys(then), ...Object.keys(now)])].filter(name => then[name] !== now[name])
+  return `${names.map(name => `"${name}"`).join(', ')} ${names.length === 1 ? 'differs' : 'differ'}`
 }
 
 function sha256(text: string): string {

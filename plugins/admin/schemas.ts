@@ -1,4 +1,5 @@
 /** The shapes of what the admin API takes and answers, as JSON Schemas. Those with a title are components of its OpenAPI. */
+export { GIVEN_AMOUNT, GIVEN_DURATION, GIVEN_NAME } from 'tollgate/plugin/operator'
 import * as operator from 'tollgate/plugin/operator'
 import { PLAIN_TEXT } from 'tollgate/plugin/operator'
 
@@ -28,35 +29,11 @@ export function listOf(items: object) {
   })
 }
 
-/** An amount that a caller sends: a decimal as text, or a number. */
-export const GIVEN_AMOUNT = {
-  type: ['string', 'number'],
-  pattern: String.raw`^\d{1,9}(?:\.\d{1,9})?$`,
-  exclusiveMinimum: 0,
-  expected: 'an amount of credits above zero, such as "25" or "0.5"',
-  description: 'Credits: a plain decimal with at most nine decimal places.',
-} as const
-
-/** Names and labels that a caller sends. */
-export const GIVEN_NAME = {
-  type: 'string',
-  maxLength: 200,
-  pattern: PLAIN_TEXT,
-  expected: 'a text of at most 200 characters, none of which is invisible or changes the writing direction',
-} as const
-
 /** A time that a caller sends. */
 export const GIVEN_TIME = {
   type: ['string', 'null'],
   maxLength: 40,
   expected: 'a time such as 2030-01-31 or 2030-01-31T12:00:00Z, or null',
-} as const
-
-/** A duration that a caller sends. */
-export const GIVEN_DURATION = {
-  type: 'string',
-  pattern: String.raw`^[1-9]\d{0,5}[smhd]$`,
-  expected: 'a duration such as 30d or 12h',
 } as const
 
 /** A day. */
@@ -84,6 +61,7 @@ const KEY_MEMBERS = {
   last_used_at: TIME,
   lifetime: { ...MS, description: 'Milliseconds for which it is valid from its first use; null for a fixed expiry.' },
   metadata: { type: 'object', additionalProperties: { type: 'string' } },
+  manage: { type: 'boolean' },
   balance_id: { type: 'string', description: 'The balance that it spends from.' },
   cap: { type: ['string', 'null'], description: 'The most that it may use in its life, in credits.' },
 } as const

@@ -196,6 +196,8 @@ t.test('a repeated request with the same idempotency key changes nothing and get
     t.equal(replies.filter(({ headers }) => headers.get('idempotent-replayed') === 'true').length, 3)
     const other = more && (await api('POST', path, { ...body, ...more }, headers))
     if (other) t.match([other.status, other.json.error.code], [409, 'request_conflict'])
+    const [name] = Object.keys(more ?? {})
+    if (other) t.match(other.json.error.message, `was used for another request: "${name}" differs.`)
     return replies[0]?.json
   }
   const { keys } = await twice('/keys', { type: 'famC', credits: 5, count: 4 }, { count: 5 })
@@ -205,6 +207,12 @@ t.test('a repeated request with the same idempotency key changes nothing and get
   const [{ id }] = keys
   t.match(await twice(`/keys/${id}/topup`, { credits: 1 }, { credits: 2 }), { balance: '6', credited: '1' })
   t.match(await twice(`/keys/${id}/deduct`, { credits: 2, reason: 'x' }, { credits: 3 }), { balance: '4' })
+  const [lasting] = (await twice('/keys', { type: 'famC', credits: 1, expires_in: '30d' }, { expires_in: '31d' })).keys
+  const expiry = Date.parse(lasting.expires_at)
+  const more = { credits: 1, extend_by: '30d' }
+  const extended = await twice(`/keys/${lasting.id}/topup`, more, { extend_by: '60d' })
+  t.match(extended, { balance: '2', expires_at: new Date(expiry + 30 * 86_400_000).toISOString() })
+  t.match(await gateway.call('/api/v1/key-info', { key: lasting.key }), { json: { expires_at: extended.expires_at } })
   const { key } = await twice(`/keys/${id}/rotate`, {}, undefined)
   t.equal((await gateway.balance(key))['balance'], 4, 'the new secret works')
   t.equal((await twice('/codes', { kind: 'credits', credits: 1, count: 3 }, { count: 1 })).codes.length, 3)
@@ -238,11 +246,20 @@ t.test('what is wrong is refused by name, and nothing is changed', async t => {
     ['POST', '/keys', { type: 'famC', credits: 1, balance_id: id }, 400, /Send either "credits" or "balance_id"/],
     ['POST', '/keys', { type: 'famC', balance_id: 'bal_0' }, 409, /no balance bal_0/],
     ['POST', `/keys/${id}/move`, { balance_id: 'bal_0' }, 409, /no balance bal_0/],
+    ['POST', `/keys/${id}/topup`, { credits: 1, extend_by: '30d' }, 409, /never expires/],
+    ['POST', `/keys/${id}/topup`, { credits: 1, extend_by: 'long' }, 400, /extend_by/],
+    ['PATCH', `/keys/${id}`, { expires_at: null, expires_in: '30d' }, 400, /Send either/],
     ['GET', '/balances/bal_0', undefined, 404, /no balance bal_0/],
     ['GET', `/balances/${key}`, undefined, 404, /no balance with this id/],
     ['POST', '/balances', { metadata: { a: 1 } }, 400, /"metadata/],
     ['PATCH', `/balances/${id}`, {}, 400, /must be an object with name, external_id or metadata/],
-    ['PATCH', `/keys/${id}`, {}, 400, /must be an object with name, label, type, expires_at, cap or metadata/],
+    [
+      'PATCH',
+      `/keys/${id}`,
+      {},
+      400,
+      /must be an object with name, label, type, expires_at, expires_in, cap, manage or metadata/,
+    ],
     ['GET', '/keys/key_000000000000000000', undefined, 404, /no key key_0/],
     ['GET', `/keys/${key}`, undefined, 404, /There is no key with this id/],
     ['GET', `/keys?search=${key}`, undefined, 400, /must not stand in a URL/],

@@ -34,7 +34,7 @@ const PLANS = {
 
 /** Whether a plan finds the rows of one key, and does not read those of others: it begins with an equality. */
 const FINDS = {
-  sqlite: /^SEARCH .*\((?:\w+=\?|rowid=\?)|^SCALAR SUBQUERY|^USE TEMP B-TREE|^SCAN CONSTANT ROW/,
+  sqlite: /^SEARCH .*\((?:\w+=\?|rowid=\?)|^(?:CORRELATED )?SCALAR SUBQUERY|^USE TEMP B-TREE|^SCAN CONSTANT ROW/,
   postgres: /Index(?: Only)? Scan .* Index Cond: \(+\w+(?:\.\w+)? = /,
 } as const
 

@@ -266,6 +266,37 @@ t.test('an operator reads why a request failed, refunds another, and finds the f
     .waitFor()
 })
 
+t.test('a customer has a key of the balance made, limits it and disables it', async t => {
+  const office = await operate(t, {}, { edit: file => file.set('keyTypes.famC.manages', ['famC']) })
+  const { gateway } = office
+  const wish = { type: 'famC', name: 'boss', credits: 10_000_000_000n, expiresAt: undefined, manage: true }
+  const { secret } = await gateway.gateway.keys.changes.create(wish)
+  const page = await visit(t, `${gateway.url}/#keys`)
+  await paste(page, secret)
+  await page.getByRole('button', { name: 'Create a key' }).click()
+  const dialog = page.getByRole('dialog')
+  await dialog.getByLabel('Name').fill(HOSTILE)
+  await dialog.getByLabel('Limit in credits').fill('2.5')
+  await sound(t, page, 'the dialog for a new key')
+  await dialog.getByRole('button', { name: 'Create' }).click()
+  const made = page.getByLabel('The new key').last()
+  await made.waitFor()
+  const key = await made.inputValue()
+  t.match(await gateway.balance(key), { balance: 2.5 })
+  await page.keyboard.press('Escape')
+  await page.keyboard.press('Escape')
+  await page.getByRole('row', { name: /2\.5/ }).waitFor()
+  await sound(t, page, 'the keys')
+  await page.getByRole('button', { name: /^Edit/ }).click()
+  await dialog.getByLabel('Limit in credits').fill('')
+  await dialog.getByRole('button', { name: 'Save' }).click()
+  await page.getByRole('row', { name: /none/ }).last().waitFor()
+  await page.getByRole('button', { name: /^Disable/ }).click()
+  await dialog.getByRole('button', { name: 'Disable' }).click()
+  await page.getByRole('row', { name: /disabled/ }).waitFor()
+  t.equal((await gateway.call('/api/v1/keys', { key: secret })).json.data[1].cap, null)
+})
+
 t.test('a key type that is not public is shown to nobody without a key', async t => {
   const office = await operate(
     t,

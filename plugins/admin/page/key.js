@@ -51,6 +51,7 @@ export async function keyArea(place, [id = ''], session) {
       change('Top up', topUp, { class: 'button primary' }),
       change('Deduct', deduct),
       change('Edit', edit),
+      change('Move', move),
       key.status === 'disabled' ? change('Enable', enable) : change('Disable', disable),
       change('Rotate', rotate),
       change('Delete', remove, { class: 'button danger' }),
@@ -99,6 +100,9 @@ function facts(key) {
     ['Type', key.type],
     ['Label', key.label],
     ['Batch', key.batch || '–'],
+    ['Balance', h('span', { class: 'mono' }, key.balance_id)],
+    ['Cap', key.cap === null ? 'none' : `${amount(key.cap)} credits`],
+    ['Manages keys', key.manage ? 'yes' : 'no'],
     ['Created', `${time(key.created_at)} UTC`],
   ]
   return h(
@@ -144,12 +148,14 @@ function edit(key) {
   const label = h('input', { maxlength: '200', value: labelBefore })
   const before = key.expires_at?.slice(0, 10) ?? ''
   const expiry = expiryField('Expiry', before)
+  const cap = h('input', { inputmode: 'decimal', value: key.cap ?? '' })
   return askInDialog(
     'Edit',
     [
       field('Name', name, 'For you. Customers do not see it.'),
       field('Label', label, 'What the customer sees instead of the key. Empty: the end of the key.'),
       expiry.element,
+      field('Cap', cap, 'The most that the key may use in its life. Empty: no limit but the balance.'),
     ],
     { label: 'Save' },
     // What was not changed is not sent, so that nobody's change is overwritten.
@@ -158,7 +164,18 @@ function edit(key) {
         ...(name.value !== key.name && { name: name.value }),
         ...(label.value !== labelBefore && { label: label.value }),
         ...(expiry.input.value !== before && { expires_at: expiry.input.value || null }),
+        ...(cap.value.trim() !== (key.cap ?? '') && { cap: cap.value.trim() || null }),
       }),
+  )
+}
+
+function move(key) {
+  const balance = h('input', { class: 'mono', value: key.balance_id })
+  return askInDialog(
+    'Move to another balance',
+    [field('Balance', balance, 'Its id. Requests that run end on the balance before, and history stays there.')],
+    { label: 'Move' },
+    () => call('POST', `/keys/${key.id}/move`, { balance_id: balance.value.trim() }),
   )
 }
 

@@ -2,6 +2,7 @@
 import { currentKey, forgetKey, isKept, keyIn, read, Refusal, useKey } from './api.js'
 import { announce, button, field, fill, h, icon } from './dom.js'
 import { historyPanel } from './history.js'
+import { keysPanel } from './keys.js'
 import { modelsPanel, priceTables } from './models.js'
 import { overviewPanel, standing } from './overview.js'
 import { redeemForm } from './redeem.js'
@@ -236,6 +237,7 @@ function showInfo(info) {
       { id: 'models', label: 'Models and prices', show: panel => modelsPanel(panel, info) },
       { id: 'history', label: 'Requests', show: panel => historyPanel(panel, info) },
       { id: 'statement', label: 'Statement', show: panel => statementPanel(panel) },
+      ...(info.manages_keys ? [{ id: 'keys', label: 'Keys', show: panel => keysPanel(panel) }] : []),
       {
         id: 'redeem',
         label: 'Redeem',

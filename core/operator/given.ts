@@ -1,0 +1,26 @@
+/** Schemas of what operators and customers send. */
+import { PLAIN_TEXT } from '../lib/printable.ts'
+
+/** An amount that a caller sends: a decimal as text, or a number. */
+export const GIVEN_AMOUNT = {
+  type: ['string', 'number'],
+  pattern: String.raw`^\d{1,9}(?:\.\d{1,9})?$`,
+  exclusiveMinimum: 0,
+  expected: 'an amount of credits above zero, such as "25" or "0.5"',
+  description: 'Credits: a plain decimal with at most nine decimal places.',
+} as const
+
+/** Names and labels that a caller sends. */
+export const GIVEN_NAME = {
+  type: 'string',
+  maxLength: 200,
+  pattern: PLAIN_TEXT,
+  expected: 'a text of at most 200 characters, none of which is invisible or changes the writing direction',
+} as const
+
+/** A duration that a caller sends. */
+export const GIVEN_DURATION = {
+  type: 'string',
+  pattern: String.raw`^[1-9]\d{0,5}[smhd]$`,
+  expected: 'a duration such as 30d or 12h',
+} as const

@@ -1,0 +1,136 @@
+/** The keys of a balance, for a key that may have others made. */
+import { read } from './api.js'
+import { askInDialog, confirmed } from './dialog.js'
+import { announce, button, field, fill, h, select } from './dom.js'
+import { amount, day } from './format.js'
+import { showSecrets } from './secrets.js'
+
+const PATH = '/api/v1/keys'
+
+/** @param {string} method @param {string} path @param {object} [body] */
+function call(method, path, body) {
+  const json = body && { headers: { 'content-type': 'application/json' }, body: JSON.stringify(body) }
+  return read(`${PATH}${path}`, { method, ...json })
+}
+
+/** @param {Element} panel */
+export async function keysPanel(panel) {
+  const { data, types } = await read(PATH)
+  const reload = () => keysPanel(panel)
+  const create = button('Create a key', async () => (await createKey(types)) && reload(), { class: 'button primary' })
+  fill(
+    panel,
+    h(
+      'section',
+      { class: 'card stack' },
+      h('p', {}, 'These keys spend from one balance. Each has its own secret, history and limit.'),
+      types.length > 0 && h('div', {}, create),
+      h('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': 'Keys' }, table(data, reload)),
+    ),
+  )
+}
+
+/** @param {any[]} keys @param {() => Promise<void>} reload */
+function table(keys, reload) {
+  const head = ['Name', 'Key', 'Type', 'Used', 'Limit', 'Expires', 'Status', 'Actions']
+  return h(
+    'table',
+    {},
+    h('caption', {}, 'Keys of this balance'),
+    h(
+      'thead',
+      {},
+      h(
+        'tr',
+        {},
+        head.map(name => h('th', { scope: 'col' }, name)),
+      ),
+    ),
+    h(
+      'tbody',
+      {},
+      keys.map(key => row(key, reload)),
+    ),
+  )
+}
+
+/** @param {any} key @param {() => Promise<void>} reload */
+function row(key, reload) {
+  /** @param {string} label @param {(key: any) => Promise<boolean>} action */
+  const change = (label, action) =>
+    button(label, async () => (await action(key)) && reload(), {
+      class: 'button small',
+      'aria-label': `${label}: ${key.name || key.hint}`,
+    })
+  const actions = [
+    change('Edit', edit),
+    key.status === 'disabled' ? change('Enable', enable) : change('Disable', disable),
+    change('Delete', remove),
+  ]
+  return h(
+    'tr',
+    {},
+    h('td', { class: 'break' }, key.name || '–'),
+    h('td', { class: 'mono' }, key.hint),
+    h('td', {}, key.type),
+    h('td', {}, amount(key.used)),
+    h('td', {}, key.cap === null ? 'none' : amount(key.cap)),
+    h('td', {}, key.expires_at ? day(key.expires_at) : 'never'),
+    h('td', {}, key.status),
+    h('td', {}, key.manage ? 'manages the others' : h('div', { class: 'row' }, actions)),
+  )
+}
+
+/** The fields for the name and the limit of a key. @param {{ name?: string, cap?: number | null }} [key] */
+function fields({ name = '', cap = null } = {}) {
+  const inputs = {
+    name: h('input', { maxlength: '200', value: name }),
+    cap: h('input', { inputmode: 'decimal', value: cap === null ? '' : String(cap) }),
+  }
+  const elements = [
+    field('Name', inputs.name),
+    field(
+      'Limit in credits',
+      inputs.cap,
+      'The most that the key may use in its life. Empty: no limit but the balance.',
+    ),
+  ]
+  return { elements, values: () => ({ name: inputs.name.value, cap: inputs.cap.value.trim() || null }) }
+}
+
+/** @param {string[]} types */
+async function createKey(types) {
+  const { elements, values } = fields()
+  const type = select(types.map(name => [name, name]))
+  const days = h('input', { inputmode: 'numeric' })
+  let made
+  const all = [...elements, field('Type', type), field('Valid for days', days, 'Empty: as long as this key.')]
+  const done = await askInDialog('Create a key', all, { label: 'Create' }, async () => {
+    const expiry = days.value.trim() === '' ? {} : { expires_in: `${days.value.trim()}d` }
+    made = await call('POST', '', { ...values(), type: type.value, ...expiry })
+  })
+  if (done) await showSecrets('The new key', { rows: [made], member: 'key', columns: ['id', 'key', 'type', 'name'] })
+  return done
+}
+
+/** @param {any} key */
+function edit(key) {
+  const { elements, values } = fields(key)
+  return askInDialog('Edit', elements, { label: 'Save' }, () => call('PATCH', `/${key.id}`, values()))
+}
+
+const disable = key =>
+  confirmed('Disable this key?', 'Its requests are refused from the next one on.', 'Disable', () =>
+    call('PATCH', `/${key.id}`, { disabled: true }),
+  )
+
+async function enable(key) {
+  await call('PATCH', `/${key.id}`, { disabled: false })
+  announce('The key is enabled.')
+  return true
+}
+
+const remove = key =>
+  confirmed('Delete this key for good?', 'It can never be used again. What it has used stays used.', 'Delete', () =>
+    call('DELETE', `/${key.id}`),
+  )

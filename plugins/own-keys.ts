@@ -1,0 +1,252 @@
+import { formatCredits, GatewayError, type Key, PerMinute, Reply } from 'tollgate/plugin'
+import * as operator from 'tollgate/plugin/operator'
+import {
+  type BuiltInExchange,
+  type BuiltInHost,
+  credits,
+  defineBuiltIn,
+  duration,
+  invalidBody,
+  isoTime,
+  PRIVATE,
+  sentence,
+  smallJson,
+} from 'tollgate/plugin/operator'
+
+/** Most bytes of a request. */
+const BODY_BYTES = 4096
+const PATH = '/api/v1/keys'
+/** Most keys of a list. An operator may have made more. */
+const LISTED_MAX = 1000
+
+/** What a customer may choose of a key. */
+const MEMBERS = {
+  name: operator.GIVEN_NAME,
+  cap: { ...operator.GIVEN_AMOUNT, type: ['string', 'number', 'null'] },
+} as const
+const object = (required: readonly string[], properties: object) => ({
+  type: 'object',
+  additionalProperties: false,
+  required,
+  properties,
+})
+const CHECKS = {
+  POST: operator.checkerOf(
+    object([], { ...MEMBERS, type: { type: 'string', maxLength: 64 }, expires_in: operator.GIVEN_DURATION }),
+  ),
+  PATCH: operator.checkerOf({ ...object([], { ...MEMBERS, disabled: { type: 'boolean' } }), minProperties: 1 }),
+} as const
+
+/** What a customer sends. */
+interface Wish {
+  readonly name?: string
+  readonly cap?: string | number | null
+  readonly type?: string
+  readonly expires_in?: string
+  readonly disabled?: boolean
+}
+
+/**
+ * Lets a customer whose key may manage others create, name, cap, disable and delete keys of the balance, of the types that
+ * `keyTypes.….manages` lists.
+ */
+export default defineBuiltIn({
+  name: 'own-keys',
+  summary: 'Answers GET, POST, PATCH and DELETE /api/v1/keys: a managing key has keys of its balance made and changed.',
+  on: [`GET ${PATH}`, `POST ${PATH}`, `GET ${PATH}/*`, `PATCH ${PATH}/*`, `DELETE ${PATH}/*`],
+  needs: ['key', 'secret'],
+  options: {
+    type: 'object',
+    additionalProperties: false,
+    properties: {
+      perBalance: {
+        type: 'integer',
+        minimum: 1,
+        maximum: 1000,
+        default: 20,
+        description: 'Maximum keys of a balance, including those that you have made; beyond it, none can be added.',
+      },
+      perMinute: { type: 'integer', minimum: 1, default: 20, description: 'Maximum changes per balance and minute.' },
+    },
+  },
+  setup(options, host) {
+    const desk = new Desk(options.perBalance, host)
+    const changed = new PerMinute(host.now)
+    return {
+      async request(x) {
+        const id = x.path.slice(PATH.length + 1)
+        // Look-ups of other stages stand below this path, too.
+        if (id.includes('/')) return undefined
+        const manager = await desk.managerOf(x.key)
+        if (x.method === 'GET') return id === '' ? desk.list(manager) : desk.show(manager, id)
+        await host.keys.usable(x.secret)
+        const retryAfterMs = changed.take(manager.account, options.perMinute)
+        if (retryAfterMs > 0)
+          throw new GatewayError('rate_limited', {
+            message: 'The keys of this balance change too often.',
+            retryAfterMs,
+          })
+        try {
+          if (x.method === 'DELETE') return await desk.remove(x, manager, id)
+          const wish = await wishOf(x, x.method === 'POST' ? 'POST' : 'PATCH')
+          return x.method === 'POST' ? await desk.create(x, manager, wish) : await desk.change(x, manager, { id, wish })
+        } catch (thrown) {
+          const isRefused = thrown instanceof RangeError || thrown instanceof operator.Impossible
+          throw isRefused ? new GatewayError('request_conflict', { message: sentence(thrown.message) }) : thrown
+        }
+      },
+    }
+  },
+})
+
+/** Does what managing keys ask for. */
+class Desk {
+  readonly #perBalance: number
+  readonly #host: BuiltInHost
+
+  /** @param perBalance most keys of a balance */
+  constructor(perBalance: number, host: BuiltInHost) {
+    this.#perBalance = perBalance
+    this.#host = host
+  }
+
+  /** Returns the record of the calling key. @throws GatewayError forbidden unless it may manage others */
+  async managerOf({ id }: Key): Promise<operator.RecordedKey> {
+    const manager = await operator.orUnavailable(this.#host.ledger.records.keys.get(id))
+    if (manager?.manage !== true) throw new GatewayError('forbidden', { message: 'This key may not manage others.' })
+    return manager
+  }
+
+  async list(manager: operator.RecordedKey): Promise<Reply> {
+    const { ledger, now } = this.#host
+    const search = { account: manager.account, now: now(), count: LISTED_MAX }
+    const found = await operator.orUnavailable(ledger.records.keys.list(search))
+    const data = await Promise.all(found.map(key => this.#viewOf(key)))
+    return Reply.json({ object: 'list', data, types: this.#typesOf(manager) }, PRIVATE)
+  }
+
+  async show(manager: operator.RecordedKey, id: string): Promise<Reply> {
+    return Reply.json(await this.#viewOf(await this.#ownKeyOf(manager, id)), PRIVATE)
+  }
+
+  async create(x: BuiltInExchange, manager: operator.RecordedKey, wish: Wish): Promise<Reply> {
+    const { keys, ledger, now } = this.#host
+    const types = this.#typesOf(manager)
+    const { name = '', type = types.includes(manager.type) ? manager.type : types[0] } = wish
+    if (type === undefined || !types.includes(type))
+      throw invalidBody(`"type" must be one of ${types.join(', ') || 'none: ask your reseller'}.`, 'type')
+    const wanted = wish.expires_in === undefined ? undefined : now() + duration(wish.expires_in)
+    // No key outlives the one that has made it.
+    const ends = [wanted, manager.expiresAt].filter(at => at !== undefined)
+    const expiresAt = ends.length === 0 ? undefined : Math.min(...ends)
+    const cap = capOf(wish)
+    const note = this.#noting(x, manager, 'key.create', { type, name, ...capText(cap) })
+    const made = { type, name, credits: 0n, expiresAt, cap: cap ?? undefined, account: manager.account }
+    const [created] = await keys.changes.createMany(made, 1, {
+      also: async (sql, all) => {
+        if ((await operator.countOn(sql, manager.account)) > this.#perBalance)
+          throw new operator.Impossible(`a balance has at most ${this.#perBalance} keys`)
+        await note(sql, all)
+      },
+    })
+    if (!created || created.reached === 'unknown')
+      throw new GatewayError('unavailable', { message: 'The key may or may not have been created. Look at the list.' })
+    const key = await operator.orUnavailable(ledger.records.keys.get(created.key.id))
+    return Reply.json({ ...(key && (await this.#viewOf(key))), key: created.secret }, PRIVATE, 201)
+  }
+
+  async change(
+    x: BuiltInExchange,
+    manager: operator.RecordedKey,
+    { id, wish }: { readonly id: string; readonly wish: Wish },
+  ): Promise<Reply> {
+    const { keys, ledger } = this.#host
+    const key = await this.#ownKeyOf(manager, id)
+    const { name, disabled } = wish
+    const cap = capOf(wish)
+    const note = (action: string) =>
+      this.#noting(x, manager, action, { ...(name !== undefined && { name }), ...capText(cap) })
+    if (name !== undefined || cap !== undefined) await keys.changes.edit(id, { name, cap }, { also: note('key.edit') })
+    if (disabled === true) {
+      await keys.changes.disable(id)
+      await operator.orUnavailable(ledger.records.database.transaction(sql => note('key.disable')(sql, [key])))
+    }
+    if (disabled === false) await keys.changes.enable(id, { also: note('key.enable') })
+    return this.show(manager, id)
+  }
+
+  async remove(x: BuiltInExchange, manager: operator.RecordedKey, id: string): Promise<Reply> {
+    await this.#ownKeyOf(manager, id)
+    await this.#host.keys.changes.remove(id, { also: this.#noting(x, manager, 'key.delete', {}) })
+    return Reply.json({ object: 'key', id, deleted: true }, PRIVATE)
+  }
+
+  /** Returns the names of the types of which a managing key may have keys made. */
+  #typesOf({ type }: Pick<operator.RecordedKey, 'type'>): readonly string[] {
+    return this.#host.config.keyTypes.get(type)?.manages ?? []
+  }
+
+  /** Finds a key that the manager may change. @throws GatewayError not_found */
+  async #ownKeyOf(manager: operator.RecordedKey, id: string): Promise<operator.RecordedKey> {
+    const key = await operator.orUnavailable(this.#host.ledger.records.keys.get(id))
+    const isOwn =
+      key?.account === manager.account &&
+      key.status !== 'deleted' &&
+      key.manage !== true &&
+      this.#typesOf(manager).includes(key.type)
+    if (!key || !isOwn)
+      throw new GatewayError('not_found', { message: 'There is no such key that this key may manage.' })
+    return key
+  }
+
+  /** Returns a key as the owner of its balance sees it. */
+  async #viewOf(key: operator.RecordedKey) {
+    const { ledger, config, now } = this.#host
+    const { status, used } = await operator.keyView(ledger, key, config, now())
+    return {
+      object: 'key',
+      id: key.id,
+      name: key.name,
+      hint: key.hint,
+      type: key.type,
+      status,
+      manage: key.manage === true,
+      cap: key.cap === undefined ? null : credits(key.cap),
+      used: Number(used),
+      created_at: isoTime(key.createdAt),
+      expires_at: isoTime(key.expiresAt),
+    }
+  }
+
+  /** Returns what is written in the transaction of a change. It fails if the key was moved meanwhile. */
+  #noting(x: BuiltInExchange, manager: operator.RecordedKey, action: string, details: object) {
+    const at = this.#host.now()
+    return async (sql: operator.Sql, [key]: readonly Pick<operator.RecordedKey, 'id' | 'account'>[]): Promise<void> => {
+      if (key?.account !== manager.account) throw new operator.Impossible('the key was moved to another balance')
+      const entry = { at, actor: `key ${manager.id}`, address: x.address, action, target: key.id }
+      await operator.addAudit(sql, { ...entry, details: { ...details } })
+    }
+  }
+}
+
+/** Reads a body. @throws GatewayError invalid_body */
+async function wishOf(x: BuiltInExchange, method: keyof typeof CHECKS): Promise<Wish> {
+  const body = await x.read(BODY_BYTES)
+  const wish = body.length === 0 ? {} : smallJson(body)
+  const fault = CHECKS[method](wish)
+  if (fault) throw invalidBody(fault.message, fault.member || undefined)
+  return wish as Wish
+}
+
+/** Returns a given cap in nano-credits; null for none. @throws GatewayError invalid_body */
+function capOf({ cap }: Wish): bigint | null | undefined {
+  if (cap === undefined || cap === null) return cap
+  const nano = operator.parseDecimal(String(cap))
+  if (nano === undefined || nano > operator.MAX_AMOUNT)
+    throw invalidBody('"cap" must be an amount of credits, such as "25" or "0.5".', 'cap')
+  return nano
+}
+
+function capText(cap: bigint | null | undefined): object {
+  return cap === undefined ? {} : { cap: cap === null ? null : formatCredits(cap) }
+}

@@ -1,0 +1,146 @@
+import t, { type Test } from 'tap'
+import { NANO } from '../../core/money/credits.ts'
+import { startGateway, type TestGateway } from '../gateway.ts'
+import type { Edit } from '../gateway-file.ts'
+import { json, ScriptedUpstream } from '../upstream.ts'
+
+/** Customers whose keys have other keys of their balance made, and change these. */
+
+const PATH = '/api/v1/keys'
+const CHAT = '/v1/chat/completions'
+const ALLOWED: Edit = file => file.set('keyTypes.famC.manages', ['famC', 'famB'])
+const body = (model: string) => ({ model, max_tokens: 100, messages: [{ role: 'user', content: 'hi' }] })
+
+/** A gateway, and a key that manages others. */
+async function managing(t: Test, edit = ALLOWED) {
+  const upstream = await ScriptedUpstream.start(t)
+  upstream.script = (_received, res) =>
+    json(res, { choices: [{ message: { content: 'x' }, finish_reason: 'stop' }], usage: { prompt_tokens: 10, completion_tokens: 60 } }) // prettier-ignore
+  const g = await startGateway(t, { upstream: upstream.url, edit })
+  const wish = { type: 'famC', name: 'boss', credits: 10n * NANO, expiresAt: undefined, manage: true }
+  const { key, secret } = await g.gateway.keys.changes.create(wish)
+  return { g, id: key.id, secret, call: callerOf(g, secret) }
+}
+
+function callerOf(g: TestGateway, key: string) {
+  return (method: string, path = '', sent?: object) =>
+    g.call(`${PATH}${path}`, { key, method, ...(sent && { body: sent }) })
+}
+
+t.test(
+  'a managing key has a key of its balance made, caps and names it, and disables, enables and deletes it',
+  async t => {
+    const { g, id, secret, call } = await managing(t)
+    const made = await call('POST', '', { name: 'intern', cap: 0.5, type: 'famB', expires_in: '30d' })
+    t.match(made, {
+      status: 201,
+      json: {
+        object: 'key',
+        key: /^sk-/,
+        id: /^key_/,
+        name: 'intern',
+        type: 'famB',
+        cap: 0.5,
+        used: 0,
+        status: 'active',
+      },
+    })
+    const { key, id: own } = made.json
+    t.match(await g.call(CHAT, { key, body: body('acme/famB-4.5') }), { status: 200 })
+    await g.settledAll([key, secret])
+    const list = await call('GET')
+    t.match(list.json, {
+      types: ['famC', 'famB'],
+      data: [
+        { id, manage: true },
+        { id: own, manage: false },
+      ],
+    })
+    t.ok(list.json.data[1].used > 0)
+    t.notMatch(JSON.stringify(list.json), /sk-\w{20}/, 'a list has no secret')
+    t.match(await call('PATCH', `/${own}`, { name: 'Ann', cap: null }), {
+      status: 200,
+      json: { name: 'Ann', cap: null },
+    })
+    t.match(await call('PATCH', `/${own}`, { disabled: true }), { json: { status: 'disabled' } })
+    t.match(await g.call(CHAT, { key, body: body('acme/famB-4.5') }), { status: 401 })
+    t.match(await call('PATCH', `/${own}`, { disabled: false }), { json: { status: 'active' } })
+    t.match(await call('GET', `/${own}`), { json: { id: own, name: 'Ann' } })
+    t.match(await call('DELETE', `/${own}`), { status: 200, json: { deleted: true } })
+    t.match(await call('GET', `/${own}`), { status: 404 })
+    t.match(await g.call(CHAT, { key, body: body('acme/famB-4.5') }), { status: 401 })
+    const actions = await g.gateway.records.audit.list({ count: 20 })
+    t.same(actions.map(({ action }) => action).reverse(), [
+      'key.create',
+      'key.edit',
+      'key.disable',
+      'key.enable',
+      'key.delete',
+    ])
+    for (const { actor } of actions) t.equal(actor, `key ${id}`)
+    t.match(await g.call('/api/v1/key-info', { key: secret }), { json: { manages_keys: true, balance_id: id } })
+  },
+)
+
+t.test('what a managing key may not do is refused, and changes nothing', async t => {
+  const { g, id, secret, call } = await managing(t, file => ALLOWED(file).stage('own-keys', { perBalance: 3 }))
+  const { keys } = g.gateway
+  const [other] = await keys.changes.createMany(
+    { type: 'famA', name: '', credits: 0n, expiresAt: undefined, account: id },
+    1,
+  )
+  const stranger = await g.id(await g.key('famC'))
+  const plain = await g.key('famC')
+  const wrong: [string, string, object | undefined, number, RegExp][] = [
+    ['POST', '', { type: 'famA' }, 400, /"type" must be one of famC, famB/],
+    ['POST', '', { cap: -1 }, 400, /"cap" must be an amount/],
+    ['POST', '', { cap: '1e3' }, 400, /"cap" must be an amount/],
+    ['POST', '', { expires_in: 'long' }, 400, /expires_in/],
+    ['POST', '', { manage: true }, 400, /manage/],
+    ['POST', '', { name: 'a\nb' }, 400, /name/],
+    ['PATCH', `/${id}`, { disabled: true }, 404, /no such key/],
+    ['PATCH', `/${other?.key.id}`, { disabled: true }, 404, /no such key/],
+    ['PATCH', `/${stranger}`, { disabled: true }, 404, /no such key/],
+    ['DELETE', `/${stranger}`, undefined, 404, /no such key/],
+    ['GET', '/key_none', undefined, 404, /no such key/],
+    ['PATCH', '/key_none', { name: 'x' }, 404, /no such key/],
+    ['PATCH', '/key_none', {}, 400, /body|must/],
+  ]
+  for (const [method, path, sent, status, words] of wrong) {
+    const reply = await call(method, path, sent)
+    t.match([reply.status, reply.json.error.message], [status, words], `${method} ${path} ${JSON.stringify(sent)}`)
+  }
+  t.match(await callerOf(g, plain)('GET'), { status: 403, json: { error: { code: 'forbidden' } } })
+  t.match(await callerOf(g, plain)('POST', '', {}), { status: 403 })
+  const replies = await Promise.all([1, 2, 3].map(() => call('POST', '', { name: 'x' })))
+  t.same(
+    replies.map(({ status }) => status).sort(),
+    [201, 409, 409],
+    'at the same time, too, no more keys than allowed',
+  )
+  t.match(replies.find(({ status }) => status === 409)?.json.error.message, /at most 3 keys/)
+  t.equal((await g.gateway.records.keys.list({ account: id, now: Date.now(), count: 9 })).length, 3)
+  await t.rejects(keys.changes.edit(id, { cap: NANO }), /manages others has no cap/)
+  const wish = { type: 'famC', name: '', credits: NANO, expiresAt: undefined, manage: true, cap: NANO }
+  await t.rejects(keys.changes.create(wish), /manages others has no cap/)
+  await keys.changes.disable(id)
+  t.match(await callerOf(g, secret)('POST', '', {}), { status: 401 })
+})
+
+t.test('a key that was made by another ends with it at the latest', async t => {
+  const { g, id, call } = await managing(t)
+  const expiresAt = Date.now() + 86_400_000
+  await g.gateway.keys.changes.edit(id, { expiresAt })
+  const ends = new Date(expiresAt).toISOString()
+  t.match(await call('POST', '', { expires_in: '30d' }), { json: { expires_at: ends } })
+  t.match(await call('POST', '', {}), { json: { expires_at: ends, name: '', type: 'famC' } })
+  await g.gateway.keys.changes.edit(id, { expiresAt: Date.now() - 1 })
+  t.match(await call('POST', '', {}), { status: 401 })
+  t.match(await call('GET'), { status: 200 }, 'an expired key may still look')
+})
+
+t.test('without key types in `manages` no key is made, and changes are limited', async t => {
+  const { call } = await managing(t, file => file.stage('own-keys', { perMinute: 1 }))
+  t.match(await call('POST', '', {}), { status: 400, json: { error: { message: /none: ask your reseller/ } } })
+  t.match(await call('POST', '', {}), { status: 429 })
+})
