@@ -10,6 +10,7 @@ import { addBalanceCommands, addKeyCommands } from './key-commands.ts'
 import { type CommandLine, JSON_OPTION, requireOptions } from './program.ts'
 import { newPlugin, type NewPluginOptions, testPlugins } from './new-plugin.ts'
 import { testNotices } from './notices.ts'
+import { copyRecords, type CopyOptions } from './records.ts'
 import { runRebuild } from './rebuild.ts'
 import { listFailures } from './reports.ts'
 import { DEFAULT_FILE, configured, UsageError } from './shared.ts'
@@ -147,6 +148,18 @@ function addLedgerCommands({ program, quiet, onConfig }: CommandLine): void {
     .command('rebuild')
     .description('fill an empty store from the records')
     .action(() => onConfig(config => runRebuild(quiet, config)))
+  program
+    .command('records')
+    .description('move the records to another database')
+    .enablePositionalOptions()
+    .command('copy')
+    .description('copy the records from SQLite to PostgreSQL, or back, while all gateways are stopped')
+    .option('--to <address>', 'address of an empty PostgreSQL database, or auto for the SQLite file (required)')
+    .option(...JSON_OPTION)
+    .action((options: CopyOptions) => {
+      requireOptions(options, 'to')
+      return onConfig(config => copyRecords(quiet, config, options))
+    })
 }
 
 function addReportCommands({ program, quiet, onConfig }: CommandLine): void {

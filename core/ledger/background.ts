@@ -321,6 +321,11 @@ export class Background {
     return orUnavailable(this.#records.deleteBefore(this.#continuity.now() - this.#config.historyMs))
   }
 
+  /** Whether a gateway has the duty. @throws GatewayError unavailable */
+  isTaken(): Promise<boolean> {
+    return this.#duty.isTaken()
+  }
+
   /** Records everything that is in the store now, or waits until the process that has the duty has done so. */
   async archiveAll(): Promise<void> {
     await this.#scripts.answered()

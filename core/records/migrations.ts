@@ -130,6 +130,15 @@ const STEPS: readonly (readonly string[])[] = [
   ],
 ]
 
+/** The names of all tables. */
+export const TABLES: readonly string[] = [
+  'meta',
+  ...STEPS.flat().flatMap(text => /^CREATE TABLE (\w+)/.exec(text)?.[1] ?? []),
+]
+
+/** Name of where records were copied to. They are not used any more. */
+export const LEFT = 'left'
+
 /** The version of the tables that the first step makes. Earlier ones were never released. */
 export const FIRST = 8
 

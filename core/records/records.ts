@@ -7,13 +7,14 @@ import type { StoreConfig } from '../config/config.ts'
 import type { Log } from '../lib/log.ts'
 import { AccountRecords } from './account-records.ts'
 import { AuditLog } from './audit-log.ts'
+import { UNFINISHED } from './copy.ts'
 import { Codes } from './codes.ts'
 import { type Database, insertAll, selectIn } from './database.ts'
 import { dayOf } from './entry.ts'
 import { Failures } from './failures.ts'
 import { History } from './history.ts'
 import { KeyRecords } from './key-records.ts'
-import { beginEpoch, epochOf, epochToRecord, meta, migrate, NewerTables, STORE } from './migrations.ts'
+import { beginEpoch, epochOf, epochToRecord, LEFT, meta, migrate, NewerTables, STORE } from './migrations.ts'
 import { Lineage } from './lineage.ts'
 import { Names } from './names.ts'
 import { openPostgres } from './postgres.ts'
@@ -27,6 +28,20 @@ import { Tokens } from './tokens.ts'
 /** Returns the path of the SQLite file; undefined if the records are in PostgreSQL. */
 export function fileOf({ data, records }: Pick<StoreConfig, 'data' | 'records'>): string | undefined {
   return records === undefined ? join(data, 'records.sqlite') : undefined
+}
+
+/** Opens the database of the records. */
+export function openDatabase(config: StoreConfig, log: Log): Promise<Database> {
+  const { records = '', recordsConnections: connections, recordsTimeoutMs: timeoutMs } = config
+  const file = fileOf(config)
+  return file === undefined ? openPostgres(records, { connections, timeoutMs, log }) : openSqlite(file)
+}
+
+/** Says why records are not used. @param left where they were copied to */
+function leftWords(description: string, left: string): string {
+  return left === UNFINISHED
+    ? `a copy of records to ${description} was not finished; run npx tollgate records copy again`
+    : `the records in ${description} were copied to ${left}, and are not used any more; set store.records (DATABASE_URL) to those`
 }
 
 /** Open records. */
@@ -54,18 +69,20 @@ export class Records {
 
   /**
    * Opens the records and brings their tables up to date.
+   * @param evenLeft whether they may have been copied to other records
    * @throws Error for the operator
    */
   static async open(
     config: StoreConfig,
     { log, newId, now }: { readonly log: Log; readonly newId: () => string; readonly now: () => number },
+    evenLeft?: 'even left',
   ): Promise<Records> {
-    const { records = '', recordsConnections: connections, recordsTimeoutMs: timeoutMs } = config
-    const file = fileOf(config)
-    const database =
-      file === undefined ? await openPostgres(records, { connections, timeoutMs, log }) : await openSqlite(file)
+    const database = await openDatabase(config, log)
     try {
-      return new Records(database, await migrate(database, newId), newId, now)
+      const id = await migrate(database, newId)
+      const left = evenLeft ? undefined : await meta(database, LEFT)
+      if (left !== undefined) throw new Error(leftWords(database.description, left))
+      return new Records(database, id, newId, now)
     } catch (cause) {
       await database.close()
       throw cause
