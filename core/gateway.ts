@@ -151,7 +151,7 @@ export class Gateway {
     this.records = records
     const outboxFolder = join(config.store.data, 'outbox')
     this.ledger = new Ledger({ store, records, config, environment, outboxFolder })
-    this.keys = new Keys(this.ledger, config.ledger.keyCacheMs, environment.now, config.keys.importSuffix)
+    this.keys = new Keys(this.ledger, config.ledger.keyCacheMs, environment.now, config.keys)
     this.pool = new Pool(environment)
     this.#sharing = new PoolSharing(this.pool, this.ledger.scripts, environment.log)
     this.memory = new FairBudget(budgetOf(config.limits.memoryBytes, config.workers, environment.memoryBytes))
@@ -238,7 +238,7 @@ export class Gateway {
     const config = (await readValidFile(this.#environment, this.config.file, text))?.config
     if (!config) return false
     const old = this.#generation
-    for (const part of ['listen', 'workers', 'store', 'ledger', 'keys'] as const) {
+    for (const part of ['listen', 'workers', 'store', 'ledger'] as const) {
       if (JSON.stringify(config[part]) !== JSON.stringify(this.#started[part]))
         log.warn(`the change of "${part}" takes effect after a restart`)
     }
@@ -252,6 +252,7 @@ export class Gateway {
       const next = await this.#build(config, old.number + 1)
       await this.#open(next)
       this.#generation = next
+      this.keys.settings = config.keys
     } catch (cause) {
       configureLog(this.#environment, old.config)
       log.error({ err: cause }, 'cannot set up the configuration; the old one stays in force')

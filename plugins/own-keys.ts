@@ -18,6 +18,7 @@ const BODY_BYTES = 4096
 const PATH = '/api/v1/keys'
 /** Most keys of a list. An operator may have made more. */
 const LISTED_MAX = 1000
+const DAY_MS = 86_400_000
 
 /** What a customer may choose of a key. */
 const MEMBERS = {
@@ -47,12 +48,13 @@ interface Wish {
 }
 
 /**
- * Lets a customer whose key may manage others create, name, cap, disable and delete keys of the balance, of the types that
- * `keyTypes.….manages` lists.
+ * Lets a customer whose key may manage others create keys for its balance, of the types that `keyTypes.….manages` lists, and
+ * name, cap, disable and delete those.
  */
 export default defineBuiltIn({
   name: 'own-keys',
-  summary: 'Answers GET, POST, PATCH and DELETE /api/v1/keys: a managing key has keys of its balance made and changed.',
+  summary:
+    'Answers GET, POST, PATCH and DELETE /api/v1/keys: a managing key creates keys for its balance, and changes them.',
   on: [`GET ${PATH}`, `POST ${PATH}`, `GET ${PATH}/*`, `PATCH ${PATH}/*`, `DELETE ${PATH}/*`],
   needs: ['key', 'secret'],
   options: {
@@ -64,7 +66,8 @@ export default defineBuiltIn({
         minimum: 1,
         maximum: 1000,
         default: 20,
-        description: 'Maximum keys of a balance, including those that you have made; beyond it, none can be added.',
+        description:
+          'Maximum keys of a balance, including yours, and those that were deleted within a day; beyond it, a customer can create none.',
       },
       perMinute: { type: 'integer', minimum: 1, default: 20, description: 'Maximum changes per balance and minute.' },
     },
@@ -77,15 +80,19 @@ export default defineBuiltIn({
         const id = x.path.slice(PATH.length + 1)
         // Look-ups of other stages stand below this path, too.
         if (id.includes('/')) return undefined
-        const manager = await desk.managerOf(x.key)
-        if (x.method === 'GET') return id === '' ? desk.list(manager) : desk.show(manager, id)
-        await host.keys.usable(x.secret)
-        const retryAfterMs = changed.take(manager.account, options.perMinute)
+        if (x.method === 'GET') {
+          const manager = await desk.managerOf(x.key)
+          return id === '' ? desk.list(manager) : desk.show(manager, id)
+        }
+        const retryAfterMs = changed.take(x.key.account, options.perMinute)
         if (retryAfterMs > 0)
           throw new GatewayError('rate_limited', {
             message: 'The keys of this balance change too often.',
             retryAfterMs,
           })
+        const { expiresAt } = await host.keys.usable(x.secret)
+        // The store is the first to know when the key was first used.
+        const manager = { ...(await desk.managerOf(x.key)), expiresAt }
         try {
           if (x.method === 'DELETE') return await desk.remove(x, manager, id)
           const wish = await wishOf(x, x.method === 'POST' ? 'POST' : 'PATCH')
@@ -121,7 +128,9 @@ class Desk {
     const { ledger, now } = this.#host
     const search = { account: manager.account, now: now(), count: LISTED_MAX }
     const found = await operator.orUnavailable(ledger.records.keys.list(search))
-    const data = await Promise.all(found.map(key => this.#viewOf(key)))
+    const data = await Promise.all(
+      found.map(async key => ({ ...(await this.#viewOf(key)), mine: key.batch === manager.id })),
+    )
     return Reply.json({ object: 'list', data, types: this.#typesOf(manager) }, PRIVATE)
   }
 
@@ -136,16 +145,28 @@ class Desk {
     if (type === undefined || !types.includes(type))
       throw invalidBody(`"type" must be one of ${types.join(', ') || 'none: ask your reseller'}.`, 'type')
     const wanted = wish.expires_in === undefined ? undefined : now() + duration(wish.expires_in)
-    // No key outlives the one that has made it.
-    const ends = [wanted, manager.expiresAt].filter(at => at !== undefined)
+    const { expiresAt: endsAt, lifetimeMs } = manager
+    // It expires with the key that creates it at the latest, as if that were used from now on.
+    const last = endsAt ?? (lifetimeMs === undefined ? undefined : now() + lifetimeMs)
+    const ends = [wanted, last].filter(at => at !== undefined)
     const expiresAt = ends.length === 0 ? undefined : Math.min(...ends)
     const cap = capOf(wish)
     const note = this.#noting(x, manager, 'key.create', { type, name, ...capText(cap) })
-    const made = { type, name, credits: 0n, expiresAt, cap: cap ?? undefined, account: manager.account }
+    const made = {
+      type,
+      name,
+      batch: manager.id,
+      credits: 0n,
+      expiresAt,
+      cap: cap ?? undefined,
+      account: manager.account,
+    }
     const [created] = await keys.changes.createMany(made, 1, {
       also: async (sql, all) => {
-        if ((await operator.countOn(sql, manager.account)) > this.#perBalance)
-          throw new operator.Impossible(`a balance has at most ${this.#perBalance} keys`)
+        if ((await operator.countOn(sql, manager.account, now() - DAY_MS)) > this.#perBalance)
+          throw new operator.Impossible(
+            `a balance has at most ${this.#perBalance} keys, with those that were created in the last day and deleted`,
+          )
         await note(sql, all)
       },
     })
@@ -171,6 +192,8 @@ class Desk {
       await keys.changes.disable(id)
       await operator.orUnavailable(ledger.records.database.transaction(sql => note('key.disable')(sql, [key])))
     }
+    if (disabled === false && !(await this.#isDisabledBy(manager, id)))
+      throw new operator.Impossible('your reseller has disabled this key')
     if (disabled === false) await keys.changes.enable(id, { also: note('key.enable') })
     return this.show(manager, id)
   }
@@ -186,14 +209,22 @@ class Desk {
     return this.#host.config.keyTypes.get(type)?.manages ?? []
   }
 
-  /** Finds a key that the manager may change. @throws GatewayError not_found */
+  /** Whether a key was last disabled by the manager, and by nobody else. */
+  async #isDisabledBy(manager: operator.RecordedKey, id: string): Promise<boolean> {
+    const { audit } = this.#host.ledger.records
+    const [last] = await operator.orUnavailable(audit.list({ target: id, action: 'key.disable', count: 1 }))
+    return last?.actor === actorOf(manager)
+  }
+
+  /** Finds a key that the manager has created. @throws GatewayError not_found */
   async #ownKeyOf(manager: operator.RecordedKey, id: string): Promise<operator.RecordedKey> {
     const key = await operator.orUnavailable(this.#host.ledger.records.keys.get(id))
     const isOwn =
       key?.account === manager.account &&
       key.status !== 'deleted' &&
-      key.manage !== true &&
-      this.#typesOf(manager).includes(key.type)
+      // The batch of a key never changes.
+      key.batch === manager.id &&
+      key.manage !== true
     if (!key || !isOwn)
       throw new GatewayError('not_found', { message: 'There is no such key that this key may manage.' })
     return key
@@ -223,10 +254,15 @@ class Desk {
     const at = this.#host.now()
     return async (sql: operator.Sql, [key]: readonly Pick<operator.RecordedKey, 'id' | 'account'>[]): Promise<void> => {
       if (key?.account !== manager.account) throw new operator.Impossible('the key was moved to another balance')
-      const entry = { at, actor: `key ${manager.id}`, address: x.address, action, target: key.id }
+      const entry = { at, actor: actorOf(manager), address: x.address, action, target: key.id }
       await operator.addAudit(sql, { ...entry, details: { ...details } })
     }
   }
+}
+
+/** Returns how the audit log names a managing key. */
+function actorOf({ id }: Pick<operator.RecordedKey, 'id'>): string {
+  return `key ${id}`
 }
 
 /** Reads a body. @throws GatewayError invalid_body */
@@ -242,8 +278,8 @@ async function wishOf(x: BuiltInExchange, method: keyof typeof CHECKS): Promise<
 function capOf({ cap }: Wish): bigint | null | undefined {
   if (cap === undefined || cap === null) return cap
   const nano = operator.parseDecimal(String(cap))
-  if (nano === undefined || nano > operator.MAX_AMOUNT)
-    throw invalidBody('"cap" must be an amount of credits, such as "25" or "0.5".', 'cap')
+  if (nano === undefined || nano === 0n || nano > operator.MAX_AMOUNT)
+    throw invalidBody('"cap" must be an amount of credits above zero, such as "25" or "0.5", or null.', 'cap')
   return nano
 }
 

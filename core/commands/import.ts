@@ -86,8 +86,8 @@ function print(environment: Environment, report: ImportReport, isTrial: boolean)
     environment.complain('Nothing was imported.')
     return
   }
-  const { ids, known, newBalances, joinedBalances, before, added } = result
-  if (known > 0) environment.print(`${known} keys are here already and stay as they are.`)
+  const { ids, knownIds, newBalances, joinedBalances, before, added } = result
+  if (knownIds.length > 0) environment.print(`${knownIds.length} keys are here already and stay as they are.`)
   environment.print(
     `${isTrial ? 'To import' : 'Imported'}: ${ids.length} keys, ${newBalances} new balances; ${joinedBalances} balances get more keys.`,
   )

@@ -46,7 +46,7 @@ function addKeyCreation(keys: Command, { quiet, onConfig }: CommandLine): void {
     .option('--name <name>', 'name for your own use')
     .option('--expires <when>', 'expiry, such as 30d, 12h or 2030-01-31')
     .option('--from-first-use', 'the duration of --expires begins with the first request')
-    .option('--manage', 'its owner may have other keys of the balance made: see keyTypes.….manages')
+    .option('--manage', 'its owner may create other keys for the balance: see keyTypes.….manages')
     .option('--count <number>', 'create so many keys at once: all or none')
     .option('--batch <name>', 'name of the batch, by which the keys are listed')
     .option('--csv', 'print comma-separated values')
@@ -105,7 +105,7 @@ function addKeyChanges(keys: Command, { quiet, onConfig }: CommandLine): void {
     .option('--type <type>', 'another key type from the configuration')
     .option('--expires <when>', 'expiry, such as 30d, 12h or 2030-01-31; never for none')
     .option('--cap <amount>', 'the most that it may use in its life; none for no limit')
-    .option('--manage <answer>', 'yes or no: whether its owner may have other keys of the balance made')
+    .option('--manage <answer>', 'yes or no: whether its owner may create other keys for the balance')
     .option(...JSON_OPTION)
     .action((id: string, options: EditOptions) => onConfig(config => editKey(quiet, config, id, options)))
   keys

@@ -52,8 +52,9 @@ export async function setStatus(
 /** Disables a key while the records are away. */
 async function disableWithoutRecords(environment: Environment, config: Config, id: string): Promise<void> {
   await onStore(environment, config, async scripts => {
-    const pointers = digestsOf(id, config.keys.importSuffix).map(digest => scripts.keys.pointer(digest))
-    const found = isPublicId(id) ? id : (await scripts.redis.mget(pointers)).find(pointed => pointed !== null)
+    let found = isPublicId(id) ? id : null
+    for (const digest of digestsOf(id, config.keys.importSuffix))
+      found ??= await scripts.redis.get(scripts.keys.pointer(digest))
     // The account stands before a key with another name.
     const key = found?.split(' ').at(-1)
     if (key === undefined || !(await disableInStore(scripts, key)))

@@ -1,13 +1,13 @@
 /** `tollgate records copy`: moves the records from SQLite to PostgreSQL, or back. */
 import { join } from 'node:path'
 import type { Config } from '../config/config.ts'
+import { audit } from '../ledger/audit.ts'
 import { namesIn } from '../ledger/outbox-file.ts'
 import type { Environment } from '../lib/environment.ts'
 import { copyAll, type CopiedTable } from '../records/copy.ts'
 import { LEFT, meta, migrate } from '../records/migrations.ts'
 import { openDatabase, Records } from '../records/records.ts'
 import { isTaken } from '../store/serving.ts'
-import { runAudit } from './audit.ts'
 import { onLedger, UsageError } from './shared.ts'
 import type { Output } from './subjects.ts'
 
@@ -31,18 +31,25 @@ export async function copyRecords(environment: Environment, config: Config, { to
   const isLeft = await isLeftBehind(environment, config)
   // What ended and waits in the store is recorded first. Records that are left already have it.
   if (!isLeft)
-    await onLedger(environment, config, async ({ background }) => {
-      if (!(await background.isTaken())) return background.archiveAll()
-      throw new UsageError('a gateway uses this store; stop all gateways first, and wait for some seconds')
+    await onLedger(environment, config, async ledger => {
+      if (await ledger.background.isTaken())
+        throw new UsageError('a gateway uses this store; stop all gateways first, and wait for some seconds')
+      await ledger.background.archiveAll()
+      const { drifts } = await audit(ledger)
+      if (drifts.length > 0) throw new UsageError('the audit finds drift; run npx tollgate audit, and mend it first')
     })
   const tables = await copied(environment, config, target)
   const rows = tables.reduce((sum, table) => sum + table.rows, 0)
-  if (json) environment.print(JSON.stringify({ tables, rows }))
-  else environment.print(`Copied ${rows} rows of ${tables.length} tables, and compared them.`)
-  await runAudit(environment, target, {})
+  const { accounts, entries, drifts } = await onLedger(environment, target, ledger => audit(ledger))
+  if (json) environment.print(JSON.stringify({ tables, rows, accounts, entries, drifts }))
+  else
+    environment.print(
+      `Copied ${rows} rows of ${tables.length} tables, and compared them: ${accounts} accounts, ${entries} entries, ${drifts.length} with drift.`,
+    )
   environment.complain(
-    `Now set store.records${to === 'auto' ? ' to auto' : ' (DATABASE_URL) to the new address'}, and start the gateways. The old records are marked as left.`,
+    `Now set store.records (DATABASE_URL) to ${to === 'auto' ? 'auto' : 'the new address'}, and start the gateways. The old records are marked as left.`,
   )
+  if (drifts.length > 0) await environment.exit(1)
 }
 
 /** Returns the configuration with the records that are copied to. @throws UsageError */

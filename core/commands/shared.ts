@@ -68,7 +68,7 @@ export async function onLedger<T>(
     records = await openRecords(environment, config.store, store)
     ledger = new Ledger({ store, records, config, environment })
     if (!unchecked) await ledger.continuity.start(false)
-    return await use(ledger, new Keys(ledger, 0, environment.now, config.keys.importSuffix))
+    return await use(ledger, new Keys(ledger, 0, environment.now, config.keys))
   } catch (thrown) {
     throw failureOf(thrown)
   } finally {

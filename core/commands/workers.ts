@@ -101,12 +101,7 @@ export class Workers {
     this.store = store
     this.port = port
     this.records = records
-    this.keys = new Keys(
-      new Ledger({ store, records, config, environment }),
-      0,
-      environment.now,
-      config.keys.importSuffix,
-    )
+    this.keys = new Keys(new Ledger({ store, records, config, environment }), 0, environment.now, config.keys)
   }
 
   /** Describes what a drain waits for. */

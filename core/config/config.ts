@@ -2,6 +2,7 @@
  * The configuration as the gateway uses it: names resolved, units converted, prices exact. It is frozen once it is in
  * force.
  */
+import type { SecretForms } from '../lib/prefixes.ts'
 import type { FailureRule } from '../formats/classify.ts'
 import type { CacheMarks, Format } from '../formats/index.ts'
 import type { Action, PolicyName } from '../formats/policies.ts'
@@ -185,7 +186,7 @@ export interface KeyType {
   readonly abandoned: number
   /** Whether running streams end when their key is disabled, expires or is rotated. */
   readonly onDisabled: 'end' | 'finish'
-  /** Names of the key types of which a managing key of this type may have keys made. */
+  /** Names of the key types of the keys that a managing key of this type may create. */
   readonly manages: readonly string[]
   /** Output tokens by which the hold of a running stream stays ahead. */
   readonly holdAhead: number
@@ -295,14 +296,6 @@ export interface LedgerConfig {
   readonly keyCacheMs: number
 }
 
-/** What imported secrets look like. */
-export interface KeysConfig {
-  /** What they may begin with beside `sk-`. */
-  readonly prefixes: readonly string[]
-  /** What was appended to secrets before they were hashed. */
-  readonly importSuffix: string | undefined
-}
-
 /** The whole configuration. */
 export interface Config {
   /** Absolute path of the configuration file. */
@@ -321,7 +314,7 @@ export interface Config {
   readonly log: 'debug' | 'info' | 'warn' | 'error' | 'silent'
   readonly store: StoreConfig
   readonly ledger: LedgerConfig
-  readonly keys: KeysConfig
+  readonly keys: SecretForms
   readonly limits: Limits
   readonly upstreams: ReadonlyMap<string, Upstream>
   readonly keyTypes: ReadonlyMap<string, KeyType>

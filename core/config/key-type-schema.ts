@@ -197,7 +197,7 @@ export const KEY_TYPE = {
       items: { type: 'string', minLength: 1 },
       default: [],
       description:
-        'Key types of which a managing key of this type may have keys made for its balance, by the stage `own-keys`.',
+        'Key types of the keys that a managing key of this type may create for its balance, by the stage `own-keys`.',
     },
     holdAhead: {
       type: 'integer',

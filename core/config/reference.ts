@@ -112,7 +112,7 @@ Every option of \`gateway.yaml\`, with its default. \`npm run docs\` writes this
 - Durations have a unit: \`ms\`, \`s\`, \`m\`, \`h\` or \`d\`. A time limit on a request never ends it early. It may end it late by up to an eighth.
 - Sizes have a unit: \`B\`, \`KiB\`, \`MiB\` or \`GiB\`.
 - Amounts and rates are plain decimals with up to nine decimal places.
-- A running gateway applies a changed file at once, except \`listen\`, \`workers\`, \`store\`, \`ledger\` and \`keys\`, which need a restart.
+- A running gateway applies a changed file at once, except \`listen\`, \`workers\`, \`store\` and \`ledger\`, which need a restart.
 - \`npx tollgate schema\` prints a JSON Schema for editors. For \`!env\` and \`!file\`, set \`yaml.customTags: ["!env scalar", "!file scalar"]\` in your editor. An editor
   accepts a little more than Tollgate does, so \`check\` decides.`
 

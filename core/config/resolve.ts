@@ -1,7 +1,7 @@
 /** Resolves references in gateway.yaml (upstreams, prices, models, aliases) and checks rules that span settings. */
 import { resolve as resolvePath } from 'node:path'
-import { OWN_PREFIX, reservedBy } from '../lib/prefixes.ts'
-import type { Config, KeysConfig, KeyType, Limits, Upstream } from './config.ts'
+import { OWN_PREFIX, reservedBy, type SecretForms } from '../lib/prefixes.ts'
+import type { Config, KeyType, Limits, Upstream } from './config.ts'
 import { limits } from './limits.ts'
 import { isDecodable, parseAddress, type Address } from './store-address.ts'
 import type { Problem, Source } from './locate.ts'
@@ -99,7 +99,7 @@ export class Resolver {
     }
   }
 
-  /** Reports key types that managing keys may have keys made of, and that do not exist. */
+  /** Reports key types that managing keys may create keys of, and that do not exist. */
   #checkManaged(keyTypes: ReadonlyMap<string, KeyType>): void {
     for (const { name, manages } of keyTypes.values())
       for (const [index, managed] of manages.entries())
@@ -150,7 +150,7 @@ export class Resolver {
     return ms
   }
 
-  #keys({ prefixes, importSuffix }: RawConfig['keys']): KeysConfig {
+  #keys({ prefixes, importSuffix }: RawConfig['keys']): SecretForms {
     for (const [index, prefix] of prefixes.entries()) {
       const own = reservedBy(prefix)
       if (own !== undefined)

@@ -2,6 +2,7 @@
 import { randomBytes } from 'node:crypto'
 import { sideBySide } from '../lib/side-by-side.ts'
 import { turn } from '../lib/turns.ts'
+import type { SecretForms } from '../lib/prefixes.ts'
 import { GatewayError } from '../errors.ts'
 import { type Also, RecordsError, type Sql } from '../records/database.ts'
 import type { KeyRecord, RecordedKey } from '../records/key-records.ts'
@@ -31,7 +32,7 @@ export interface CreatedKey {
   readonly reached: Reached
 }
 
-/** A key that could have others made without its cap has none. */
+/** A key that could create others without its cap has none. */
 const CAPPED = 'a key that manages others has no cap'
 
 /** Keys that are written to the store at the same time. */
@@ -52,14 +53,14 @@ export class KeyChanges {
   readonly #ledger: Ledger
   readonly #now: () => number
   readonly #observer: KeyObserver
-  readonly #importSuffix: string | undefined
+  readonly #settings: () => SecretForms
 
   /**
    * @param now milliseconds since the epoch
-   * @param importSuffix what was appended to secrets before they were hashed, for imported hashes
+   * @param settings what imported secrets look like
    */
-  constructor(ledger: Ledger, now: () => number, observer: KeyObserver, importSuffix?: string) {
-    this.#importSuffix = importSuffix
+  constructor(ledger: Ledger, now: () => number, observer: KeyObserver, settings: () => SecretForms) {
+    this.#settings = settings
     this.#ledger = ledger
     this.#now = now
     this.#observer = observer
@@ -195,7 +196,7 @@ export class KeyChanges {
   record(idOrSecret: string): Promise<RecordedKey | undefined> {
     const { keys } = this.#ledger.records
     if (isPublicId(idOrSecret)) return orUnavailable(keys.get(idOrSecret))
-    return orUnavailable(keys.find(digestsOf(idOrSecret, this.#importSuffix)))
+    return orUnavailable(keys.find(digestsOf(idOrSecret, this.#settings().importSuffix)))
   }
 
   /**
@@ -301,7 +302,7 @@ export class KeyChanges {
   async adopt(id: string, from: string, secret: string): Promise<void> {
     const { scripts, records } = this.#ledger
     if ((await orUnavailable(records.keys.get(id)))?.digest !== from) return
-    const [digest, hint] = [secretDigest(secret), hintOf(secret)]
+    const [digest, hint] = [secretDigest(secret), hintOf(secret, this.#settings().prefixes)]
     const adopted = (key: RecordedKey): RecordedKey =>
       key.digest === from ? { ...key, digest, hint, label: key.label === key.hint ? hint : key.label } : key
     const { reached } = await this.#change(id, adopted)

@@ -16,7 +16,7 @@ export async function extensionOf(
 ): Promise<Also> {
   const known = await orUnavailable(records.keys.get(id))
   const record = scripts.keys.record({ account: known?.account ?? id, key: id })
-  const inStore = await orUnavailable(readFields(scripts.redis, record, ['version', 'expiresAt']))
+  const inStore = await orUnavailable(readFields(scripts.redis, record, ['version', 'expiresAt', 'status']))
   return async sql => {
     const key = await records.keys.get(id, sql)
     if (!key || key.status === 'deleted') throw new Impossible(`the key ${id} is deleted`)
@@ -29,7 +29,10 @@ export async function extensionOf(
       expiresAt === undefined
         ? { lifetimeMs: (lifetimeMs ?? 0) + byMs }
         : { expiresAt: Math.max(expiresAt, now()) + byMs }
-    const version = Math.max(from, Number(inStore.version ?? 0)) + 1
-    await changeKey(sql, id, { ...key, ...validity, version }, { from, at: continuity.now(), pending: true })
+    const has = Number(inStore.version ?? 0)
+    // The store is the first to know that a key is disabled, too.
+    const status = key.status === 'active' && inStore.status === 'disabled' && has >= from ? 'disabled' : key.status
+    const version = Math.max(from, has) + 1
+    await changeKey(sql, id, { ...key, ...validity, status, version }, { from, at: continuity.now(), pending: true })
   }
 }

@@ -1,6 +1,7 @@
 /** Customers' keys, as requests find them. The secrets themselves are never stored. */
 import { timingSafeEqual } from 'node:crypto'
 import type { LRUCache } from 'lru-cache'
+import type { SecretForms } from '../lib/prefixes.ts'
 import { GatewayError } from '../errors.ts'
 import type { Whose } from '../records/entry.ts'
 import type { KeyRecord } from '../records/key-records.ts'
@@ -34,6 +35,8 @@ export interface Key extends Pick<
   readonly settled: bigint
 }
 
+const NOTHING_IMPORTED: SecretForms = { prefixes: [], importSuffix: undefined }
+
 /** The fields of a key's record in the store, and those of its account. */
 const KEY_FIELDS = [
   'type',
@@ -62,7 +65,8 @@ export class Keys {
   readonly changes: KeyChanges
   readonly #ledger: Ledger
   readonly #now: () => number
-  readonly #importSuffix: string | undefined
+  /** What imported secrets look like. A reload changes it. */
+  settings: SecretForms
   /** Cached records by the digests of their secrets. */
   readonly #found: LRUCache<string, Key>
   /**
@@ -77,10 +81,10 @@ export class Keys {
 
   /**
    * @param cacheMs how long a record is cached; a hold always checks the record's version as well
-   * @param importSuffix what was appended to secrets before they were hashed, for keys that were imported with such hashes
+   * @param settings what imported secrets look like
    */
-  constructor(ledger: Ledger, cacheMs: number, now: () => number, importSuffix?: string) {
-    this.#importSuffix = importSuffix
+  constructor(ledger: Ledger, cacheMs: number, now: () => number, settings: SecretForms = NOTHING_IMPORTED) {
+    this.settings = settings
     this.#ledger = ledger
     this.#now = now
     this.changes = new KeyChanges(
@@ -90,7 +94,7 @@ export class Keys {
         appeared: digest => void this.#absent.delete(digest),
         changed: digest => void this.#found.delete(digest),
       },
-      importSuffix,
+      () => this.settings,
     )
     // Reading the clock for every look-up would cost more than it is worth.
     this.#found = lru(CACHED_MAX, { ttl: Math.max(cacheMs, 1), ttlResolution: Math.min(cacheMs / 10, 100) })
@@ -125,7 +129,7 @@ export class Keys {
   }
 
   #read(digest: string, secret: string): Promise<Key | undefined> {
-    const digests = digestsOf(secret, this.#importSuffix)
+    const digests = digestsOf(secret, this.settings.importSuffix)
     const reading: Reading = { answer: this.#load(digests, secret), next: undefined }
     this.#reading.set(digest, reading)
     const over = (): void => {

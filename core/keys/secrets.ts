@@ -1,5 +1,6 @@
 /** The secrets of keys. Only their digests are stored. */
 import { hash, hkdfSync, randomBytes } from 'node:crypto'
+import { prefixOf } from '../lib/prefixes.ts'
 
 /** Returns the digest by which a secret is found: its SHA-256, in base64url. */
 export function secretDigest(secret: string): string {
@@ -20,9 +21,9 @@ export function digestsOf(secret: string, suffix: string | undefined): readonly 
   return [secretDigest(secret), ...(suffix === undefined ? [] : [secretDigest(secret + suffix)])]
 }
 
-/** Returns what stands for a secret where its owner sees it: its beginning and its end. */
-export function hintOf(secret: string): string {
-  return `${/^[A-Za-z]+[-_]/.exec(secret)?.[0] ?? ''}...${secret.slice(-4)}`
+/** Returns what stands for a secret where its owner sees it: its prefix and its end. */
+export function hintOf(secret: string, prefixes: readonly string[]): string {
+  return `${prefixOf(secret, prefixes) ?? ''}...${secret.slice(-4)}`
 }
 
 /** A new secret, with its digest and the hint that stands for it. */

@@ -3,6 +3,7 @@
  * writes to the store what is pending, and deletes old exchanges. When the process dies, another one takes the duty.
  * Two processes may do any of this work at the same time without harm.
  */
+import { sideBySide } from '../lib/side-by-side.ts'
 import type { LedgerConfig } from '../config/config.ts'
 import type { Environment } from '../lib/environment.ts'
 import { type Log, reasonOf } from '../lib/log.ts'
@@ -32,8 +33,9 @@ const LOOK_EVERY = 3
 /** How long a process waits for the one that has the duty to record what ended, in milliseconds. */
 const LEFT_MS = 5000
 const RETENTION_EVERY_MS = 3_600_000
-/** Number of pending keys that are written to the store in one run. */
+/** Pending keys, and balances, that are read at once, and keys that are written to the store at the same time. */
 const PENDING_AT_ONCE = 200
+const SIDE_BY_SIDE = 16
 /** Expired holds of a shard that are read at once. */
 const EXPIRED_AT_ONCE = 1000
 /** Holds that are ended at once. Requests need not wait for more. */
@@ -231,11 +233,12 @@ export class Background {
     // One that cannot be written must not keep others from it.
     const apply = async (facts: object, failed: string, work: () => Promise<void>): Promise<void> =>
       work().catch((cause: unknown) => this.#log.warn({ err: cause, ...facts }, failed))
-    for (const key of await orUnavailable(this.#records.keys.pending(PENDING_AT_ONCE)))
-      await apply({ key: key.id }, 'the record of a key cannot be written to the store', async () => {
+    const applyKey = (key: RecordedKey): Promise<void> =>
+      apply({ key: key.id }, 'the record of a key cannot be written to the store', async () => {
         if ((await this.#restorer.restore(key)) === 'running') return
         await orUnavailable(this.#records.keys.applied([key], this.#continuity.now()))
       })
+    for await (const page of this.#records.keys.pending(PENDING_AT_ONCE)) await sideBySide(page, SIDE_BY_SIDE, applyKey)
     for (const account of await orUnavailable(this.#records.accounts.pending(PENDING_AT_ONCE)))
       await apply({ balance: account.id }, 'the grants of a balance cannot be written to the store', async () => {
         await this.#restorer.restoreAccount(account)

@@ -1,5 +1,13 @@
 /** What the secrets of customers' keys begin with: `sk-`, and what the file lists in `keys.prefixes`. */
 
+/** What imported secrets look like. */
+export interface SecretForms {
+  /** What they may begin with beside `sk-`. */
+  readonly prefixes: readonly string[]
+  /** What was appended to secrets before they were hashed. */
+  readonly importSuffix: string | undefined
+}
+
 /** The beginning of every secret that is made here. */
 export const OWN_PREFIX = 'sk-'
 /** The fewest characters after the prefix of an imported secret. */
@@ -13,14 +21,19 @@ export function reservedBy(prefix: string): string | undefined {
   return RESERVED.find(own => own.startsWith(prefix) || prefix.startsWith(own))
 }
 
+/** Returns everything that secrets may begin with. */
+export function prefixesOf(prefixes: readonly string[]): readonly string[] {
+  return [OWN_PREFIX, ...prefixes]
+}
+
 /** Whether a text begins like the secret of a key. */
 export function beginsAsSecret(text: string, prefixes: readonly string[]): boolean {
-  return text.startsWith(OWN_PREFIX) || prefixes.some(prefix => text.startsWith(prefix))
+  return prefixesOf(prefixes).some(prefix => text.startsWith(prefix))
 }
 
 /** Returns the prefix of a secret that can be imported; undefined for a text that is none. */
 export function prefixOf(text: string, prefixes: readonly string[]): string | undefined {
-  return [OWN_PREFIX, ...prefixes].find(
+  return prefixesOf(prefixes).find(
     prefix => text.startsWith(prefix) && text.length >= prefix.length + SECRET_MIN && /^[\w-]{1,200}$/.test(text),
   )
 }

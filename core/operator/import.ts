@@ -9,7 +9,7 @@ import { type Imported, type ImportedKey, importKeys, NotImported, type Refusal 
 import { orUnavailable } from '../records/unavailable.ts'
 import { isPlain } from '../lib/printable.ts'
 import { prefixOf, SECRET_MIN } from '../lib/prefixes.ts'
-import { hintOf, secretDigest } from '../keys/secrets.ts'
+import { digestsOf } from '../keys/secrets.ts'
 
 /** The columns of a file, all of them texts. A row has a secret or a hash; the others may be empty. */
 export const COLUMNS = [
@@ -86,9 +86,9 @@ export async function importRows(
       refused.push({ line, reason: read })
       continue
     }
-    const earlier = lines.get(read.record.digest)
+    const earlier = read.digests.map(digest => lines.get(digest)).find(found => found !== undefined)
     if (earlier !== undefined) refused.push({ line, reason: `line ${earlier} has the same secret` })
-    lines.set(read.record.digest, line)
+    for (const digest of read.digests) lines.set(digest, line)
     keys.push(read)
   }
   const none = { leftOut, result: undefined, inForce: false }
@@ -98,7 +98,8 @@ export async function importRows(
   try {
     const at = { at: continuity.now(), newId: () => randomBytes(9).toString('hex'), isTrial }
     const result = await orUnavailable(importKeys(records.database, keys, at, also))
-    return { refused, leftOut, result, inForce: await inForce(ledger, result.ids) }
+    // An earlier import may have been interrupted.
+    return { refused, leftOut, result, inForce: await inForce(ledger, [...result.ids, ...result.knownIds]) }
   } catch (thrown) {
     if (!(thrown instanceof NotImported)) throw thrown
     return { ...none, refused: thrown.refused, result: thrown.result }
@@ -109,7 +110,8 @@ export async function importRows(
 async function inForce({ records, restorer, continuity }: Ledger, ids: readonly string[]): Promise<boolean> {
   try {
     for (let from = 0; from < ids.length; from += PAGE) {
-      const keys = await records.keys.withIds(ids.slice(from, from + PAGE))
+      const keys = (await records.keys.withIds(ids.slice(from, from + PAGE))).filter(({ pending }) => pending)
+      if (keys.length === 0) continue
       await sideBySide(keys, SIDE_BY_SIDE, key => restorer.restore(key))
       await records.keys.applied(keys, continuity.now())
     }
@@ -137,7 +139,8 @@ function readRow(
   if (!keyTypes.has(type)) return 'there is no key type with this name'
   const { name = '', balance = '', external_id: externalId = '', status = '' } = row
   for (const [column, text] of Object.entries({ name, external_id: externalId }))
-    if (text.length > 100 || !isPlain(text)) return `${column} must be a text of at most 100 characters in one line`
+    if (text.length > (column === 'name' ? 200 : 100) || !isPlain(text))
+      return `${column} must be a short text in one line`
   if (!/^(?:(?:key|bal)_[\w-]{1,60})?$/.test(balance)) return 'balance must be the id of a balance'
   if (balance !== '' && externalId !== '') return 'give either balance or external_id'
   if (!['', 'active', 'disabled'].includes(status)) return 'status must be active, disabled or deleted'
@@ -158,7 +161,7 @@ function readRow(
     expiresAt,
     createdAt: now,
     version: 1,
-    digest: secret.digest,
+    digest: secret.digests[0] ?? '',
     label: secret.hint,
     hint: secret.hint,
     rotation: 0,
@@ -166,34 +169,38 @@ function readRow(
     lifetimeMs: undefined,
     metadata: {},
   }
-  return { line, record, account: balance || undefined, externalId, credits }
+  return { line, record, digests: secret.digests, account: balance || undefined, externalId, credits }
 }
 
 /** Reads the secret of a row, or its hash. @returns why it is refused, if it is */
 function secretIn(
   { secret = '', hash = '', hint = '' }: ImportRow,
   { prefixes, importSuffix }: Config['keys'],
-): { readonly digest: string; readonly hint: string } | string {
+): { readonly digests: readonly string[]; readonly hint: string } | string {
   if ((secret === '') === (hash === '')) return 'give either secret or hash'
   if (secret !== '') {
     const prefix = prefixOf(secret, prefixes)
     if (prefix === undefined)
       return `secret must begin with ${['sk-', ...prefixes].join(' or ')}, with ${SECRET_MIN} to 180 letters, digits, - and _ after that; keys.prefixes lists other beginnings`
-    return { digest: secretDigest(secret), hint: hintOf(secret) }
+    return { digests: digestsOf(secret, importSuffix), hint: `${prefix}...${secret.slice(-4)}` }
   }
   const [, how, hex = ''] = /^(sha256|sha256-suffix):([\da-fA-F]{64})$/.exec(hash) ?? []
   if (how === undefined) return 'hash must be sha256: or sha256-suffix: and 64 hexadecimal digits'
   if (how === 'sha256-suffix' && importSuffix === undefined) return 'a hash with a suffix needs keys.importSuffix'
   if (!/^(?:(?:[\w-]{0,17}\.\.\.)?[\w-]{4})?$/.test(hint))
     return 'hint must have the last four characters of the secret'
-  const shown = hint.includes('...') ? hint : `sk-...${hint || '????'}`
-  return { digest: Buffer.from(hex, 'hex').toString('base64url'), hint: shown }
+  const shown = hint.includes('...') ? hint : `...${hint || '????'}`
+  return { digests: [Buffer.from(hex, 'hex').toString('base64url')], hint: shown }
 }
 
 /** Reads a time in milliseconds since the epoch; NaN if it is none. */
 function timeIn(text: string): number {
   if (/^\d{9,11}$/.test(text)) return Number(text) * 1000
-  return /^\d{4}-\d{2}-\d{2}(?:T|$)/.test(text) ? Date.parse(text) : Number.NaN
+  const [, day] =
+    /^(\d{4}-\d{2}-\d{2})(?:T\d{2}:\d{2}(?::\d{2}(?:\.\d{1,9})?)?(?:Z|[+-]\d{2}:\d{2}))?$/.exec(text) ?? []
+  const ms = Date.parse(`${day}T00:00:00Z`)
+  const isDay = !Number.isNaN(ms) && new Date(ms).toISOString().startsWith(day ?? '-')
+  return isDay ? Date.parse(text) : Number.NaN
 }
 
 /**
@@ -216,7 +223,7 @@ export function importView({ refused, leftOut, result, inForce }: ImportReport, 
     dry_run: isTrial,
     imported: isTrial ? 0 : (result?.ids.length ?? 0),
     to_import: isTrial ? (result?.ids.length ?? 0) : 0,
-    known: result?.known ?? 0,
+    known: result?.knownIds.length ?? 0,
     left_out: leftOut,
     new_balances: result?.newBalances ?? 0,
     joined_balances: result?.joinedBalances ?? 0,

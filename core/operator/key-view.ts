@@ -18,7 +18,7 @@ export interface KeyView {
   /** Milliseconds for which it is valid from its first use; null for a fixed expiry. */
   readonly lifetime: number | null
   readonly metadata: Metadata
-  /** Whether its owner may have other keys of the balance made. */
+  /** Whether its owner may create other keys for the balance. */
   readonly manage: boolean
   /** The id of the balance that it spends from. */
   readonly balance_id: string
@@ -53,7 +53,12 @@ export async function keyView(
   const { id, account, cap } = key
   const inStore = ledger.continuity.open ? await ledger.reads.limits({ spender: { account, key: id }, cap }) : undefined
   const recorded = { granted: key.granted, balance: key.granted - key.settled, held: 0n, settled: key.settled }
-  const limits = inStore ?? { account: recorded, cap, part: { charged: key.used - key.elsewhere, held: 0n, holds: 0 } }
+  const limits = inStore ?? {
+    account: recorded,
+    cap,
+    elsewhere: key.elsewhere,
+    part: { charged: key.used - key.elsewhere, held: 0n, holds: 0 },
+  }
   const { balance } = allowanceOf(limits)
   const { charged, held } = limits.part ?? { charged: limits.account.settled, held: limits.account.held }
   // A key whose type is no longer in the file is refused.

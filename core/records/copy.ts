@@ -2,14 +2,11 @@
 import { createHash } from 'node:crypto'
 import { idFromBytes, timeOfId } from '../lib/ids.ts'
 import { type Database, insertAll, RecordsError, type Row, type Sql, type SqlValue } from './database.ts'
-import { LEFT, meta, setMeta, TABLES } from './migrations.ts'
+import { LEFT, meta, setMeta, TABLES, UNFINISHED } from './migrations.ts'
 import { Months } from './months.ts'
 
 /** Rows that are copied at once. */
 const PAGE = 1000
-
-/** Note in records into which a copy has not been finished. They are not used. */
-export const UNFINISHED = 'unfinished'
 
 /** A table that was copied. */
 export interface CopiedTable {
@@ -44,24 +41,36 @@ function textOf(value: SqlValue): string {
 }
 
 /**
- * Copies every table in one transaction, reads all rows again, and compares them. Then the records that were copied are
- * marked as left, so that no gateway goes on with them. If this is interrupted, it is repeated from the beginning.
- * @param from nothing may be written to it meanwhile
+ * Copies every table in one transaction, reads all rows of the copy, and compares them. Then the records that were copied are
+ * marked as left, so that nobody writes to them any more. If this is interrupted, it is repeated from the beginning.
  * @param to has the tables of the same version. It is empty, or was not finished
- * @throws RecordsError if a database fails, if there are other records already, or if a row differs
+ * @throws RecordsError if a database fails, if there are other records already, if a row differs, or if the records were
+ * copied elsewhere
  */
 export async function copyAll(from: Database, to: Database): Promise<readonly CopiedTable[]> {
   if ((await meta(to, LEFT)) !== UNFINISHED && (await isUsed(to)))
     throw new RecordsError(`${to.description} has records already; copy to an empty database, or to a new file`)
-  const copied = await to.transaction(async sql => {
-    for (const name of TABLES) await sql.all(`DELETE FROM ${name}`)
-    const digests = new Map<string, RowsDigest>()
-    for (const name of TABLES) digests.set(name, await copyTable(from, sql, { name, dialect: to.dialect }))
-    await compare(sql, digests, await keyOf(to))
-    await setMeta(sql, LEFT, UNFINISHED)
-    return [...digests].map(([name, { rows }]) => ({ name, rows }))
+  const left = await meta(from, LEFT)
+  if (left !== undefined && left !== to.description)
+    throw new RecordsError(`${from.description} was copied to ${left} already`)
+  const keys = { from: await keyOf(from), to: await keyOf(to) }
+  // Nobody else writes to the old records until they are marked, and then everybody is refused.
+  const copied = await from.transaction(async source => {
+    const done = await to.transaction(async sql => {
+      for (const name of TABLES) await sql.all(`DELETE FROM ${name}`)
+      const digests = new Map<string, RowsDigest>()
+      const months = new Months(to.dialect)
+      for (const name of TABLES) {
+        const pages = pagesOf(source, name, keys.from)
+        digests.set(name, await copyTable(pages, sql, { name, months }))
+      }
+      await compare(sql, digests, keys.to)
+      await setMeta(sql, LEFT, UNFINISHED)
+      return [...digests].map(([name, { rows }]) => ({ name, rows }))
+    })
+    await setMeta(source, LEFT, to.description)
+    return done
   })
-  await from.transaction(sql => setMeta(sql, LEFT, to.description))
   await to.transaction(sql => sql.all('DELETE FROM meta WHERE name = ?', [LEFT]))
   return copied
 }
@@ -75,13 +84,12 @@ async function isUsed(database: Database): Promise<boolean> {
 }
 
 async function copyTable(
-  from: Database,
+  pages: AsyncIterable<readonly Row[]>,
   to: Sql,
-  { name, dialect }: { readonly name: string; readonly dialect: Database['dialect'] },
+  { name, months }: { readonly name: string; readonly months: Months },
 ): Promise<RowsDigest> {
   const digest = new RowsDigest()
-  const months = new Months(dialect)
-  for await (const rows of pagesOf(from, name, await keyOf(from))) {
+  for await (const rows of pages) {
     if (name === 'exchanges') months.created(await months.ensure(to, rows.map(timeOf)))
     const kept = rows.filter(row => !(name === 'meta' && row['name'] === LEFT))
     const columns = Object.keys(rows[0] ?? {})

@@ -1,13 +1,17 @@
 /** Records keys that customers bring from another gateway: all of a file, or none. */
+import { NANO } from '../money/credits.ts'
 import { ACCOUNT_PREFIX, insertRows, nextNumber, share } from './account-rows.ts'
 import { type Also, bigintOf, type Database, insertAll, selectIn, type Sql, Undone } from './database.ts'
 import { insertKeys, type KeyRecord } from './key-records.ts'
+import { sumOf } from './key-search.ts'
 
 /** A key of a file. */
 export interface ImportedKey {
   /** Where it stands in the file. */
   readonly line: number
   readonly record: Omit<KeyRecord, 'account' | 'before'>
+  /** The hashes by which its secret may be known already. */
+  readonly digests: readonly string[]
   /** The balance that it spends from, if that exists. */
   readonly account: string | undefined
   /** What the shop calls its balance. Keys with the same one have one balance. Empty for one of its own. */
@@ -27,7 +31,7 @@ export interface Imported {
   /** The ids of the new keys. */
   readonly ids: readonly string[]
   /** Keys that were imported before, or that have a secret of the file already. They stay as they are. */
-  readonly known: number
+  readonly knownIds: readonly string[]
   /** Balances that are new, and that exist and get keys. */
   readonly newBalances: number
   readonly joinedBalances: number
@@ -35,6 +39,9 @@ export interface Imported {
   readonly before: bigint
   readonly added: bigint
 }
+
+/** The notes of the first grant of an imported balance. */
+const IMPORTED = JSON.stringify({ reason: 'imported', note: 'imported' })
 
 /** Thrown by the transaction of an import that must not be committed. */
 export class NotImported extends Undone {
@@ -61,22 +68,22 @@ export function importKeys(
   also?: (result: Imported) => Also,
 ): Promise<Imported> {
   return database.transaction(async sql => {
-    const { fresh, known } = await unknownAmong(sql, keys)
+    const { fresh, knownIds } = await unknownAmong(sql, keys)
     const existing = await existingBalances(sql, fresh)
     const refused: Refusal[] = []
     const groups = Map.groupBy(fresh, key => balanceOf(key, existing))
     for (const [balance, group] of groups) refused.push(...problemsOf(balance, group, existing))
     if (refused.length > 0) throw new NotImported(refused.sort((one, other) => one.line - other.line))
     const [sum] = await sql.all(
-      'SELECT CAST(COALESCE(SUM(a.granted - COALESCE(t.settled, 0)), 0) AS BIGINT) AS sum FROM accounts a LEFT JOIN totals t ON t.account = a.no',
+      `SELECT ${sumOf('(a.granted - COALESCE(t.settled, 0))', 'sum')} FROM accounts a LEFT JOIN totals t ON t.account = a.no`,
     )
     const fromNew = [...groups].filter(([balance]) => !existing.ids.has(balance))
     const result = {
       ids: fresh.map(({ record }) => record.id),
-      known,
+      knownIds,
       newBalances: fromNew.length,
       joinedBalances: groups.size - fromNew.length,
-      before: bigintOf(sum, 'sum'),
+      before: bigintOf(sum, 'sum_high') * NANO + bigintOf(sum, 'sum_low'),
       added: fromNew.reduce((all, [, group]) => all + creditsOf(group), 0n),
     }
     if (wish.isTrial) throw new NotImported([], result)
@@ -99,20 +106,30 @@ function creditsOf(group: readonly ImportedKey[]): bigint {
 async function unknownAmong(
   sql: Sql,
   keys: readonly ImportedKey[],
-): Promise<{ readonly fresh: ImportedKey[]; readonly known: number }> {
-  const digests = keys.map(({ record }) => record.digest)
-  const has = new Set<string>()
+): Promise<{ readonly fresh: ImportedKey[]; readonly knownIds: readonly string[] }> {
+  const digests = keys.flatMap(key => key.digests)
+  const ids = new Map<string, string>()
   // A key that was rotated or used since has another digest.
-  for (const table of ['keys', 'imported'])
-    for (const row of await selectIn(sql, `SELECT digest FROM ${table} WHERE digest`, digests))
-      has.add(String(row['digest']))
-  const fresh = keys.filter(({ record }) => !has.has(record.digest))
-  return { fresh, known: keys.length - fresh.length }
+  const selects = [
+    'SELECT digest, id FROM keys WHERE digest',
+    'SELECT i.digest, k.id FROM imported i JOIN keys k ON k.no = i.key WHERE i.digest',
+  ]
+  for (const select of selects)
+    for (const row of await selectIn(sql, select, digests)) ids.set(String(row['digest']), String(row['id']))
+  const known = new Set<string>()
+  const fresh = keys.filter(key => {
+    const id = key.digests.map(digest => ids.get(digest)).find(found => found !== undefined)
+    if (id !== undefined) known.add(id)
+    return id === undefined
+  })
+  return { fresh, knownIds: [...known] }
 }
 
 /** Balances that exist. */
 interface Existing {
   readonly ids: ReadonlySet<string>
+  /** What those began with that were imported, in nano-credits. */
+  readonly imported: ReadonlyMap<string, bigint>
   /** Their ids by what the shop calls them. */
   readonly byExternalId: ReadonlyMap<string, readonly string[]>
 }
@@ -124,9 +141,16 @@ async function existingBalances(sql: Sql, keys: readonly ImportedKey[]): Promise
   const externalIds = [...new Set(keys.flatMap(({ externalId }) => externalId || []))]
   const rows = await selectIn(sql, 'SELECT id, external FROM accounts WHERE external', externalIds)
   for (const row of rows) ids.add(String(row['id']))
+  const grants = await selectIn(
+    sql,
+    `SELECT a.id, g.amount FROM accounts a JOIN grants g ON g.account = a.no AND g.n = 1 AND g.notes = '${IMPORTED}' WHERE a.id`,
+    [...ids],
+  )
+  const imported = new Map(grants.map(row => [String(row['id']), bigintOf(row, 'amount')]))
   const grouped = Map.groupBy(rows, row => String(row['external']))
   return {
     ids,
+    imported,
     byExternalId: new Map([...grouped].map(([name, found]) => [name, found.map(row => String(row['id']))])),
   }
 }
@@ -138,7 +162,11 @@ function balanceOf({ account, externalId, record }: ImportedKey, { byExternalId 
   return byExternalId.get(externalId)?.[0] ?? `external ${externalId}`
 }
 
-function problemsOf(balance: string, group: readonly ImportedKey[], { ids, byExternalId }: Existing): Refusal[] {
+function problemsOf(
+  balance: string,
+  group: readonly ImportedKey[],
+  { ids, imported, byExternalId }: Existing,
+): Refusal[] {
   const first = group.find(({ credits }) => credits !== undefined)
   return group.flatMap(({ line, account, externalId, credits }) => {
     const refuse = (reason: string): Refusal[] => [{ line, reason }]
@@ -146,6 +174,8 @@ function problemsOf(balance: string, group: readonly ImportedKey[], { ids, byExt
     const found = byExternalId.get(externalId)?.length ?? 0
     if (found > 1) return refuse(`${found} balances have the external id ${externalId}; name one in the column balance`)
     if (credits === undefined) return []
+    // A longer file states again what the balance began with.
+    if (ids.has(balance) && (credits === 0n || credits === imported.get(balance))) return []
     if (ids.has(balance))
       return refuse('its balance exists already; leave credits empty, and top the balance up instead')
     return credits === first?.credits ? [] : refuse(`line ${first?.line} gives other credits to the same balance`)
@@ -186,13 +216,12 @@ async function addBalances(
     }
   })
   await insertRows(sql, accounts)
-  const notes = JSON.stringify({ reason: 'imported', note: 'imported' })
   await insertAll(
     sql,
     'INSERT INTO grants (account, n, id, amount, at, notes, balance, booking)',
     accounts
       .filter(({ grants }) => grants > 0)
-      .map(({ no, id, granted }) => [no, 1, `${id}-first`, granted, at, notes, granted, 1]),
+      .map(({ no, id, granted }) => [no, 1, `${id}-first`, granted, at, IMPORTED, granted, 1]),
     '',
   )
   return new Map(accounts.map(({ balance, no, isLone }) => [balance, { no, isLone }]))

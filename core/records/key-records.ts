@@ -53,7 +53,7 @@ export interface KeyRecord {
   /** For how long it is valid from its first use, in milliseconds, while it has no expiry. Undefined for a fixed expiry. */
   readonly lifetimeMs: number | undefined
   readonly metadata: Metadata
-  /** Whether its owner may have other keys of the account made, and change these. */
+  /** Whether its owner may create other keys for the account, and change these. */
   readonly manage?: boolean | undefined
   /** The account that it was moved away from, if it was. Requests that ran then end there. */
   readonly before?: string | undefined
@@ -336,9 +336,9 @@ export class KeyRecords {
     })
   }
 
-  /** Returns keys whose record the store may not know. */
-  async pending(count: number): Promise<RecordedKey[]> {
-    return (await this.#database.all(`${SELECT} WHERE k.pending = 1 ORDER BY k.no LIMIT ?`, [count])).map(keyOf)
+  /** Iterates over the keys whose record the store may not know, in pages. */
+  pending(size: number): AsyncGenerator<RecordedKey[]> {
+    return this.#pages('k.pending = 1', [], size)
   }
 
   /**

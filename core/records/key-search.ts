@@ -139,10 +139,11 @@ export async function countByType(sql: Sql): Promise<Map<string, number>> {
   return new Map(rows.map(row => [String(row['type']), Number(row['keys'])]))
 }
 
-/** Counts the keys that spend from an account and are not deleted. */
-export async function countOn(sql: Sql, account: string): Promise<number> {
-  const text = `SELECT COUNT(*) AS keys FROM keys WHERE account = (SELECT no FROM accounts WHERE id = ?) AND status <> 'deleted'`
-  const [row] = await sql.all(text, [account])
+/** Counts the keys that spend from an account, and those that were created since a time and deleted. */
+export async function countOn(sql: Sql, account: string, sinceMs: number): Promise<number> {
+  const text = `SELECT COUNT(*) AS keys FROM keys WHERE account = (SELECT no FROM accounts WHERE id = ?)
+    AND (status <> 'deleted' OR created > ?)`
+  const [row] = await sql.all(text, [account, sinceMs])
   return Number(row?.['keys'])
 }
 
@@ -163,7 +164,7 @@ export async function keyTotals(
 }
 
 /** Adds up a column in two parts, since the sum may exceed 64 bits. */
-function sumOf(column: string, name: string): string {
+export function sumOf(column: string, name: string): string {
   return `${whole(`${column} / 1000000000`)} AS ${name}_high, ${whole(`${column} % 1000000000`)} AS ${name}_low`
 }
 

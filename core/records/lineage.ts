@@ -5,7 +5,7 @@
  * another branch.
  */
 import { type Database, RecordsError, type Sql, type Transaction } from './database.ts'
-import { setMeta } from './migrations.ts'
+import { LEFT, leftWords, setMeta } from './migrations.ts'
 import { valueOf } from '../lib/value-of.ts'
 
 /** One transaction of the records. */
@@ -115,6 +115,7 @@ export class Lineage {
     // More may be seen while the database answers: another process may have committed before this transaction began.
     const seen = this.#seen
     const found = await commits(sql, seen?.no ?? 0)
+    if (found.left !== undefined) throw new RecordsError(leftWords(this.#database.description, found.left))
     if (seen && !isFound(found, seen)) {
       this.onFellBack()
       throw new FellBack()
@@ -140,11 +141,14 @@ interface Found {
   readonly branch: string
   readonly last: number
   readonly id: string | undefined
+  /** Where the records were copied to, if they were. */
+  readonly left: string | undefined
 }
 
 async function commits(sql: Sql, no: number): Promise<Found> {
   const rows = await sql.all(
-    `SELECT no, id, (SELECT value FROM meta WHERE name = '${BRANCH}') AS branch FROM commits
+    `SELECT no, id, (SELECT value FROM meta WHERE name = '${BRANCH}') AS branch,
+     (SELECT value FROM meta WHERE name = '${LEFT}') AS left_for FROM commits
      WHERE no = ? OR no = (SELECT MAX(no) FROM commits)`,
     [no],
   )
@@ -153,6 +157,7 @@ async function commits(sql: Sql, no: number): Promise<Found> {
     branch: String(rows[0]?.['branch'] ?? ''),
     last: Math.max(0, ...rows.map(each => Number(each['no']))),
     id: row && String(row['id']),
+    left: rows[0]?.['left_for'] ? String(rows[0]['left_for']) : undefined,
   }
 }
 

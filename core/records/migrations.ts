@@ -13,7 +13,7 @@ import { EXCHANGE_COLUMNS, HISTORY_VIEW } from './exchange-rows.ts'
  * - An account has credits, and keys spend from it. The key that an account was made with has its id and its number. An account
  *   is `shared` from the moment when another key may spend from it; then the tables of keys have the sums of each.
  * - `external` is what an operator's shop calls an account. `lifetime` is for how long a key is valid from its first use;
- *   `before` is the account that it was moved away from; `manage` is 1 if its owner may have other keys of the account made.
+ *   `before` is the account that it was moved away from; `manage` is 1 if its owner may create other keys for the account.
  * - `pending` is 1 while the store may not know the latest record of a key, or the grants of an account.
  * - `hint` has the beginning and the end of a secret. A key's `label` is the same, unless an operator has chosen one.
  * - `failures` has why requests failed. `alike` counts the requests that a row stands for: see request-sums.ts.
@@ -138,6 +138,16 @@ export const TABLES: readonly string[] = [
 
 /** Name of where records were copied to. They are not used any more. */
 export const LEFT = 'left'
+
+/** Note in records into which a copy has not been finished. */
+export const UNFINISHED = 'unfinished'
+
+/** Says why records are not used. @param left where they were copied to */
+export function leftWords(description: string, left: string): string {
+  return left === UNFINISHED
+    ? `a copy of records to ${description} was not finished; run npx tollgate records copy again`
+    : `the records in ${description} were copied to ${left}, and are not used any more; set store.records (DATABASE_URL) to those`
+}
 
 /** The version of the tables that the first step makes. Earlier ones were never released. */
 export const FIRST = 8

@@ -7,14 +7,13 @@ import type { StoreConfig } from '../config/config.ts'
 import type { Log } from '../lib/log.ts'
 import { AccountRecords } from './account-records.ts'
 import { AuditLog } from './audit-log.ts'
-import { UNFINISHED } from './copy.ts'
 import { Codes } from './codes.ts'
 import { type Database, insertAll, selectIn } from './database.ts'
 import { dayOf } from './entry.ts'
 import { Failures } from './failures.ts'
 import { History } from './history.ts'
 import { KeyRecords } from './key-records.ts'
-import { beginEpoch, epochOf, epochToRecord, LEFT, meta, migrate, NewerTables, STORE } from './migrations.ts'
+import { beginEpoch, epochOf, epochToRecord, LEFT, leftWords, meta, migrate, NewerTables, STORE } from './migrations.ts'
 import { Lineage } from './lineage.ts'
 import { Names } from './names.ts'
 import { openPostgres } from './postgres.ts'
@@ -35,13 +34,6 @@ export function openDatabase(config: StoreConfig, log: Log): Promise<Database> {
   const { records = '', recordsConnections: connections, recordsTimeoutMs: timeoutMs } = config
   const file = fileOf(config)
   return file === undefined ? openPostgres(records, { connections, timeoutMs, log }) : openSqlite(file)
-}
-
-/** Says why records are not used. @param left where they were copied to */
-function leftWords(description: string, left: string): string {
-  return left === UNFINISHED
-    ? `a copy of records to ${description} was not finished; run npx tollgate records copy again`
-    : `the records in ${description} were copied to ${left}, and are not used any more; set store.records (DATABASE_URL) to those`
 }
 
 /** Open records. */

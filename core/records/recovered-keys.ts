@@ -135,9 +135,11 @@ async function updateOlder(sql: Sql, key: KeyInStore, row: Row | undefined, at: 
     lifetimeMs = null,
   } = key
   await sql.all(
-    `UPDATE keys SET account = (SELECT no FROM accounts WHERE id = ?), type = ?, created = ?, status = ?, label = ?,
+    `UPDATE keys SET before = CASE WHEN account = (SELECT no FROM accounts WHERE id = ?) THEN before END,
+     account = (SELECT no FROM accounts WHERE id = ?), type = ?, created = ?, status = ?, label = ?,
      expires = ?, version = ?, digest = ?, rotation = ?, cap = ?, lifetime = ?, changed = ? WHERE no = ?`,
     [
+      account,
       account,
       type,
       createdAt,

@@ -12,11 +12,14 @@ async function read(name) {
   return text === null ? undefined : JSON.parse(text)
 }
 
+const seen = new Set()
 console.log('hash,name,credits,expires,status')
 for await (const names of redis.scanStream({ match: 'apikey:*', count: 500 })) {
   for (const name of names) {
     const [, id] = name.split(':')
-    if (name !== `apikey:${id}` || id === 'hash_map') continue
+    // A scan may find a name twice.
+    if (name !== `apikey:${id}` || id === 'hash_map' || seen.has(id)) continue
+    seen.add(id)
     const key = await redis.hgetall(name)
     if (!key.apiKey || key.isDeleted === 'true') continue
     const limit = Number(key.totalCostLimit || 0)

@@ -27,7 +27,7 @@ import {
 } from './schemas.ts'
 
 /** What `manage` means. */
-const MANAGE = 'Whether its owner may have other keys of the balance made. Such a key has no cap.'
+const MANAGE = 'Whether its owner may create other keys for the balance. Such a key has no cap.'
 
 /** Most keys of one batch. */
 const BATCH_MAX = 10_000

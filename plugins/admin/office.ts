@@ -5,13 +5,14 @@ import { isoTime } from 'tollgate/plugin/operator'
 import { auditEntry, type Call, noting, type Operation, operation, shownId } from './operation.ts'
 import { ACCOUNT, AUDIT, GIVEN_NAME, KEY_TYPE, listOf, NEW_TOKEN, PROBED, SESSION, shape, TOKEN } from './schemas.ts'
 
-function sessionView({ actor }: Call) {
+function sessionView({ actor, office }: Call) {
   if (!actor.session)
     throw new GatewayError('not_found', { message: 'This request has a token, which needs no session.' })
   return {
     token: operator.tokenView(actor.token),
     csrf: actor.session.csrf,
     expires_at: isoTime(actor.session.expiresAt),
+    prefixes: operator.prefixesOf(office.config.keys.prefixes),
   }
 }
 

@@ -166,6 +166,7 @@ export const SESSION = shape('Session', {
   token: TOKEN,
   csrf: { type: 'string', description: 'Send it as `x-csrf-token` with every request that changes something.' },
   expires_at: TIME,
+  prefixes: { type: 'array', items: TEXT, description: 'What the secrets of keys begin with.' },
 })
 
 const QUOTA = shape('Quota', { window: TEXT, unit: TEXT, credits: AMOUNT, used: AMOUNT, resets_at: TIME })

@@ -1,5 +1,5 @@
 import { GatewayError, PerMinute, Reply, WebPage } from 'tollgate/plugin'
-import { defineBuiltIn, type BuiltInExchange, policyOf, presented, PRIVATE } from 'tollgate/plugin/operator'
+import { defineBuiltIn, type BuiltInExchange, policyOf, prefixesOf, presented, PRIVATE } from 'tollgate/plugin/operator'
 
 /** Secrets that one address may ask about in a minute: each is looked up in the store. */
 const ASKED_MAX = 120
@@ -42,7 +42,13 @@ export default defineBuiltIn({
         return { key_type: name, models, aliases, prices: rates }
       })
     const { contact } = config
-    const settings = { title, contact, base_url: baseUrl.replace(/\/$/, ''), ...(prices && { key_types: tables }) }
+    const settings = {
+      title,
+      contact,
+      base_url: baseUrl.replace(/\/$/, ''),
+      prefixes: prefixesOf(config.keys.prefixes),
+      ...(prices && { key_types: tables }),
+    }
 
     /** Tells the holder of a secret what its key is. A stranger cannot guess a secret. */
     async function stateOf(x: BuiltInExchange): Promise<string | undefined> {

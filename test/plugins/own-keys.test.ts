@@ -127,6 +127,38 @@ t.test('what a managing key may not do is refused, and changes nothing', async t
   t.match(await callerOf(g, secret)('POST', '', {}), { status: 401 })
 })
 
+t.test('a managing key cannot undo what the operator did, and changes only the keys that it has created', async t => {
+  const { g, id, call } = await managing(t, file => ALLOWED(file).stage('own-keys', { perBalance: 3 }))
+  const { keys, records } = g.gateway
+  const wish = { type: 'famC', name: '', credits: 0n, expiresAt: undefined, account: id }
+  const [other] = await keys.changes.createMany(wish, 1)
+  t.match(await call('PATCH', `/${other?.key.id}`, { cap: null }), { status: 404 })
+  const own = (await call('POST', '', {})).json.id
+  t.match((await call('GET')).json.data, [{ mine: false }, { mine: false }, { id: own, mine: true }])
+  t.match(await call('PATCH', `/${own}`, { disabled: true }), { status: 200 })
+  t.match(await call('PATCH', `/${own}`, { disabled: false }), { status: 200 })
+  await keys.changes.disable(own)
+  const entry = { at: Date.now(), actor: 'shop', address: '', action: 'key.disable', target: own, details: {} }
+  await records.audit.add(entry)
+  t.match(await call('PATCH', `/${own}`, { disabled: false }), {
+    status: 409,
+    json: { error: { message: /reseller/ } },
+  })
+  t.match(await call('DELETE', `/${own}`), { status: 200 })
+  t.match(await call('POST', '', {}), {
+    status: 409,
+    json: { error: { message: /created in the last day and deleted/ } },
+  })
+})
+
+t.test('a key that was created by one that is valid from its first use on ends as well', async t => {
+  const { g } = await managing(t)
+  const wish = { type: 'famC', name: '', credits: NANO, expiresAt: undefined, manage: true, lifetimeMs: 86_400_000 }
+  const { secret } = await g.gateway.keys.changes.create(wish)
+  const { json } = await callerOf(g, secret)('POST', '', { expires_in: '3650d' })
+  t.ok(Date.parse(json.expires_at) <= Date.now() + 86_400_000, json.expires_at)
+})
+
 t.test('a key that was made by another ends with it at the latest', async t => {
   const { g, id, call } = await managing(t)
   const expiresAt = Date.now() + 86_400_000

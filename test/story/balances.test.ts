@@ -3,6 +3,8 @@ import { copyFileSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
 import { audit } from '../../core/ledger/audit.ts'
+import { disableInStore } from '../../core/keys/changes.ts'
+import { FIELDS } from '../../core/ledger/script/names.ts'
 import { timedId } from '../../core/lib/ids.ts'
 import { NANO } from '../../core/money/credits.ts'
 import { openSqlite } from '../../core/records/sqlite.ts'
@@ -16,6 +18,7 @@ import { json, ScriptedUpstream } from '../upstream.ts'
 /** Without a redis-server of its own a test has none to share. */
 const skip = findServer(process.env) === undefined && 'no redis-server on PATH'
 
+const DAY_MS = 86_400_000
 const MODEL = 'acme/famC-5.5'
 const BODY = { model: MODEL, max_tokens: 100, messages: [{ role: 'user', content: 'hi' }] }
 const CHAT = '/v1/chat/completions'
@@ -415,7 +418,7 @@ t.test(
     await until(async () => (await ledger.reads.balance(key.id)).held === 0n)
     await ledger.background.applyPending()
     t.equal(await left(), 30n, 'as does its charge, which was more')
-    t.match(await records.keys.pending(9), [])
+    t.match((await Array.fromAsync(records.keys.pending(9))).flat(), [])
     t.match((await hold(to, 31n)).answer, { kind: 'held', hold: { amount: 30n } })
   },
 )
@@ -441,6 +444,37 @@ t.test('the first use of a key is noted until it is recorded', async t => {
   await ask()
   t.equal(await redis.scard(names.shared('disabled')), 0, 'then no longer')
 })
+
+t.test(
+  'an extension keeps a disabled key disabled, and counts although the key is first used at that moment',
+  async t => {
+    const g = await startGateway(t)
+    const { keys, ledger } = g.gateway
+    const { records, scripts } = ledger
+    const { key, secret } = await keys.changes.create({
+      type: 'famC',
+      name: '',
+      credits: NANO,
+      expiresAt: undefined,
+      lifetimeMs: DAY_MS,
+    })
+    const extend = await keys.changes.extension(key.id, 30 * DAY_MS)
+    const begun = String(Date.now() + DAY_MS)
+    await scripts.redis.hset(scripts.keys.record({ account: key.id, key: key.id }), FIELDS.expiresAt, begun)
+    await records.database.transaction(extend)
+    await keys.changes.bringUp([key.id])
+    t.equal((await keys.refind(secret))?.expiresAt, Number(begun) + 30 * DAY_MS)
+    await ledger.background.recordChanged(key.id)
+    t.match(await records.keys.get(key.id), { expiresAt: Number(begun) + 30 * DAY_MS })
+    await ledger.background.applyPending()
+    await disableInStore(scripts, key.id)
+    await records.database.transaction(await keys.changes.extension(key.id, DAY_MS))
+    await keys.changes.bringUp([key.id])
+    await ledger.background.applyPending()
+    t.match(await records.keys.get(key.id), { status: 'disabled', expiresAt: Number(begun) + 31 * DAY_MS })
+    t.match(await g.call(CHAT, { key: secret, body: BODY }), { status: 401 })
+  },
+)
 
 t.test('the first key of a balance sees only its own requests as soon as another one spends from it', async t => {
   const upstream = await provider(t)

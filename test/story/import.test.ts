@@ -5,6 +5,7 @@ import { join } from 'node:path'
 import t, { type Test } from 'tap'
 import { audit } from '../../core/ledger/audit.ts'
 import { importRows, type ImportRow } from '../../core/operator/import.ts'
+import { hintOf } from '../../core/keys/secrets.ts'
 import { NANO } from '../../core/money/credits.ts'
 import { NotImported } from '../../core/records/key-import.ts'
 import { startGateway, type TestGateway, until } from '../gateway.ts'
@@ -81,6 +82,12 @@ t.test('a file of keys is imported as it says, and a second time it changes noth
   t.match(await run(more), { code: 1, refused: [{ line: 3, reason: /exists already; leave credits empty/ }] })
   t.match(await run(more.slice(0, 2)), { imported: 1, joined_balances: 1, new_balances: 0 })
   t.match(await place.run('keys', 'import', write(FILE), '--dry-run'), { out: /6 keys are here already/ })
+  const longer = [...FILE, `${secret('annd')},famC,,12.5,,,,user 1`, `${secret('anne')},famC,,0,,,,user 2`]
+  t.match(
+    await run(longer),
+    { imported: 2, known: 6, joined_balances: 2 },
+    'a longer file states the same credits again',
+  )
   await place.run('keys', 'rotate', secret('lone'))
   t.match(await run(FILE), { imported: 0, known: 6 }, 'a key that was rotated is not imported again')
 })
@@ -107,12 +114,14 @@ t.test(
       [`${secret('f')},,,famC,1000000,,,,,`, /below a million/],
       [`${secret('g')},,,famC,1,-1,,,,`, /cap must not be below zero/],
       [`${secret('h')},,,famC,1,,tomorrow,,,`, /expires must be a time/],
+      [`${secret('h2')},,,famC,1,,2030-02-31,,,`, /expires must be a time/],
+      [`${secret('h3')},,,famC,1,,2030-01-31T12:00:00,,,`, /expires must be a time/],
       [`${secret('i')},,,famC,1,,,sleeping,,`, /status must be/],
       [`${secret('j')},,,famC,,,,,bal_none,`, /there is no balance bal_none/],
       [`${secret('k')},,,famC,,,,,bal_none,user`, /either balance or external_id/],
       [`${secret('l')},,,famC,,,,,user-7,`, /balance must be the id/],
       [`${secret('m')},,,famC,1,,,,,user`, /^$/],
-      [`${secret('n')},,,famC,2,,,,,user`, /line 22 gives other credits/],
+      [`${secret('n')},,,famC,2,,,,,user`, /line 24 gives other credits/],
       [`${secret('fine')},,,famC,1,,,,,`, /line 2 has the same secret/],
     ]
     const refusals = new Map<number, string>()
@@ -121,7 +130,7 @@ t.test(
       const { code, refused } = await run([COLUMNS, ...part.map(([row]) => row)])
       t.equal(code, 1)
       for (const { line, reason } of refused as { line: number; reason: string }[])
-        refusals.set(cases.indexOf(part[line - 2] as (typeof cases)[number]), reason.replace('line 4', 'line 22'))
+        refusals.set(cases.indexOf(part[line - 2] as (typeof cases)[number]), reason.replace('line 4', 'line 24'))
     }
     for (const [index, [row, reason]] of cases.entries()) t.match(refusals.get(index) ?? '', reason, row)
     t.match(await place.run('keys', 'list', '--json'), { out: '' })
@@ -164,7 +173,14 @@ t.test(
       isTrial: false,
     }
     t.match(await importRows(ledger, rows, wish), { result: { ids: { length: 2 } }, inForce: true })
-    t.match(await keys.changes.record(relay), { hint: 'sk-...????' }, 'an operator finds it before it was used')
+    t.match(await keys.changes.record(relay), { hint: '...????' }, 'an operator finds it before it was used')
+    const plain = { secret: relay, type: 'famC', credits: '2' }
+    t.match(
+      await importRows(ledger, [plain], wish),
+      { result: { ids: [], knownIds: { length: 1 } } },
+      'nor with its secret',
+    )
+    t.match(await importRows(ledger, [rows[1] ?? {}, plain], wish), { refused: [{ line: 2, reason: /same secret/ }] })
     for (const key of [litellm, relay]) t.match(await g.call('/api/v1/key-info', { key }), { status: 200 })
     await until(
       async () => (await records.keys.find([createHash('sha256').update(relay).digest('base64url')])) !== undefined,
@@ -179,13 +195,18 @@ t.test(
       json: { balance: 2, label: 'cr_...xxxx' },
     })
     t.match(await g.call('/api/v1/key-info', { key: relay + SUFFIX.replaceAll(/\W/g, '') }), { status: 401 })
-    t.match(await importRows(ledger, rows, wish), { result: { ids: [], known: 2 } }, 'it is not imported again')
+    t.match(
+      await importRows(ledger, rows, wish),
+      { result: { ids: [], knownIds: { length: 2 } } },
+      'it is not imported again',
+    )
     t.same((await audit(ledger)).drifts, [])
   },
 )
 
 t.test('secrets with another beginning are accepted if the file lists it, and never logged', async t => {
   const { place, run } = placeOf(t, file => OLD(file).set('log', 'debug'))
+  t.equal(hintOf('mycompanySecretPassphrase_1234567890abcd', ['mycompany']), 'mycompany...abcd')
   const all = ['sk-', 'cr_', 'team-'].map(prefix => secret('abc', prefix))
   const rows = all.map(each => `${each},famC,,1,,,,`)
   t.match(await run([HEADER, ...rows]), { imported: 3 })

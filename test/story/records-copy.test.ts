@@ -5,10 +5,12 @@ import t, { type Test } from 'tap'
 import { until, upstreamEnv } from '../gateway.ts'
 import { Place, type Running } from '../process.ts'
 import { newDatabase, onEachEngine } from '../records/engines.ts'
-import { openSqlite } from '../../core/records/sqlite.ts'
-import { openPostgres } from '../../core/records/postgres.ts'
-import { copyAll, UNFINISHED } from '../../core/records/copy.ts'
-import { LEFT, meta, migrate, setMeta, TABLES } from '../../core/records/migrations.ts'
+import type { Database } from '../../core/records/database.ts'
+import { openDatabase } from '../../core/records/records.ts'
+import { config } from '../plugins/facts.ts'
+import { testEnvironment } from '../environment.ts'
+import { copyAll } from '../../core/records/copy.ts'
+import { LEFT, meta, migrate, setMeta, TABLES, UNFINISHED } from '../../core/records/migrations.ts'
 import { timedId } from '../../core/lib/ids.ts'
 import { json, ScriptedUpstream } from '../upstream.ts'
 
@@ -46,9 +48,9 @@ t.test(
     const there = await place.run('records', 'copy', '--to', url)
     t.match(there, {
       code: 0,
-      out: /Copied \d+ rows of \d+ tables, and compared them\.\n2 accounts, 2 entries, 0 with drift/,
+      out: /Copied \d+ rows of \d+ tables, and compared them: 2 accounts, 2 entries, 0 with drift/,
     })
-    t.match(there.err, /Now set store\.records \(DATABASE_URL\)/)
+    t.match(there.err, /Now set store\.records \(DATABASE_URL\) to the new address/)
     t.match(await place.run('keys', 'list'), { code: 1, err: /were copied to PostgreSQL at .*set store\.records/ })
     t.match(await place.run('records', 'copy', '--to', url), { code: 1, err: /has records already/ }, 'a second time')
 
@@ -70,38 +72,59 @@ t.test(
   },
 )
 
-onEachEngine('a copy that was interrupted is repeated from the beginning, whatever it had done', async (t, open) => {
-  const records = await open()
-  await records.addPrices(
-    new Map([
-      ['v1', '{}'],
-      ['v2', 'ä€😀'],
-    ]),
-  )
-  const engines = [
-    () => openSqlite(join(t.testdir(), 'records.sqlite')),
-    async () => openPostgres(await newDatabase(), { connections: 2, timeoutMs: 10_000, log: t as never }),
-  ]
-  for (const engine of engines) {
-    const to = await engine()
-    await migrate(to, () => timedId(Date.now()))
-    await to.transaction(async sql => {
-      await setMeta(sql, LEFT, UNFINISHED)
-      await sql.all("INSERT INTO prices (version, numbers) VALUES ('other', '{}')")
-    })
-    const copied = await copyAll(records.database, to)
-    t.equal(copied.length, TABLES.length)
-    t.match(
-      copied.find(({ name }) => name === 'prices'),
-      { rows: 2 },
+onEachEngine(
+  'a copy that was interrupted is repeated from the beginning, whatever it had done',
+  async (t, open, { data, records: url }) => {
+    const records = await open()
+    await records.addPrices(
+      new Map([
+        ['v1', '{}'],
+        ['v2', 'ä€😀'],
+      ]),
     )
-    t.equal(await meta(to, LEFT), undefined)
-    t.equal(await meta(to, 'id'), records.id)
-    t.equal(await meta(records.database, LEFT), to.description)
-    // Interrupted after the old records were marked, it goes on as well.
-    await to.transaction(sql => setMeta(sql, LEFT, UNFINISHED))
-    t.equal((await copyAll(records.database, to)).length, TABLES.length)
-    t.equal(await meta(to, LEFT), undefined)
-    await to.close()
-  }
+    const openAt = async (at: { data: string; records: string | undefined }): Promise<Database> => {
+      const database = await openDatabase({ ...config.store, ...at }, testEnvironment().log)
+      t.teardown(() => database.close())
+      return database
+    }
+    const from = await openAt({ data, records: url })
+    for (const records of [undefined, await newDatabase()]) {
+      const to = await openAt({ data: t.testdir(), records })
+      await migrate(to, () => timedId(Date.now()))
+      await to.transaction(async sql => {
+        await setMeta(sql, LEFT, UNFINISHED)
+        await sql.all("INSERT INTO prices (version, numbers) VALUES ('other', '{}')")
+      })
+      const copied = await copyAll(from, to)
+      t.equal(copied.length, TABLES.length)
+      t.match(
+        copied.find(({ name }) => name === 'prices'),
+        { rows: 2 },
+      )
+      t.equal(await meta(to, LEFT), undefined)
+      t.equal(await meta(to, 'id'), await meta(from, 'id'))
+      t.equal(await meta(from, LEFT), to.description)
+      await t.rejects(open(), /were copied to/)
+      await t.rejects(
+        from.transaction(() => Promise.resolve()).then(() => copyAll(from, from)),
+        /already/,
+      )
+      // Interrupted after the old records were marked, it goes on as well.
+      await to.transaction(sql => setMeta(sql, LEFT, UNFINISHED))
+      t.equal((await copyAll(from, to)).length, TABLES.length)
+      t.equal(await meta(to, LEFT), undefined)
+      await from.transaction(sql => sql.all('DELETE FROM meta WHERE name = ?', [LEFT]))
+    }
+  },
+)
+
+onEachEngine('who has the records open when they are copied cannot write to them any more', async (t, open, place) => {
+  const records = await open()
+  await records.addPrices(new Map([['v1', '{}']]))
+  const from = await openDatabase({ ...config.store, ...place }, testEnvironment().log)
+  const to = await openDatabase({ ...config.store, data: t.testdir(), records: undefined }, testEnvironment().log)
+  await migrate(to, () => timedId(Date.now()))
+  await copyAll(from, to)
+  await t.rejects(records.addPrices(new Map([['v2', '{}']])), /were copied to SQLite/)
+  await Promise.all([from.close(), to.close()])
 })

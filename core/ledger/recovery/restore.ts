@@ -143,9 +143,10 @@ export class Restorer {
    * there counts as charged. Undefined for a key that was never moved.
    */
   async #chargedElsewhere(
-    { id, account, before }: RecordedKey,
+    { id, account, before, elsewhere: wasElsewhere }: RecordedKey,
     at: string,
   ): Promise<{ readonly charged: bigint; readonly isRunning: boolean } | undefined> {
+    if (before === undefined && wasElsewhere === 0n) return undefined
     const { keys, redis } = this.#scripts
     const recorded = await orUnavailable(this.#records.accounts.ofKey(id))
     const others = new Set([...recorded.keys(), account, ...(before === undefined ? [] : [before])])

@@ -48,10 +48,16 @@ end
 
 -- put: writes the record of a key, unless a newer one or another one of this version is here.
 operations.put = function(key, arg)
-  local found = redis.call('HMGET', key.record, field.version, field.status, field.digest, field.expiresAt)
+  local found = redis.call('HMGET', key.record, field.version, field.status, field.digest, field.expiresAt,
+    field.lifetime)
   local version, expiresAt = found[1], arg.expiresAt
   -- The store is the first to know when a key was first used.
-  if expiresAt == '' and arg.lifetime ~= '' then expiresAt = found[4] or '' end
+  if expiresAt == '' and arg.lifetime ~= '' then
+    expiresAt = found[4] or ''
+    -- What its lifetime was extended by counts from there.
+    local longer = tonumber(arg.lifetime) - tonumber(found[5] or arg.lifetime)
+    if expiresAt ~= '' and longer ~= 0 then expiresAt = whole(tonumber(expiresAt) + longer) end
+  end
   if version == arg.version and found[2] == arg.status and found[3] == arg.digest then
     -- What a key was charged elsewhere grows without another version.
     if arg.elsewhere ~= '' then redis.call('HSET', key.record, field.elsewhere, arg.elsewhere) end

@@ -102,13 +102,14 @@ async function keysPanel(panel, types, type, session) {
       { name: 'Created', sort: 'created', wide: true, cell: row => nowrap(time(row.created_at).slice(0, 10)) },
     ],
   })
-  search.addEventListener('input', () => void findSecret(search))
+  search.addEventListener('input', () => void findSecret(search, session.prefixes))
   if (type) fill(facts, await typeFacts(type))
 }
 
 /** A pasted secret must not become part of an address, so it is sent in a body. */
-async function findSecret(input) {
-  const secret = /sk-[A-Za-z0-9]{20,}/.exec(input.value)?.[0]
+/** @param {HTMLInputElement} input @param {string[]} prefixes what secrets begin with */
+async function findSecret(input, prefixes) {
+  const secret = new RegExp(`(?<![\\w-])(?:${prefixes.join('|')})[\\w-]{20,}`).exec(input.value)?.[0]
   if (!secret) return
   input.value = ''
   const key = await call('POST', '/keys/find', { key: secret })

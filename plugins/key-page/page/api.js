@@ -47,9 +47,17 @@ export function forgetKey() {
   }
 }
 
-/** Finds the key in what a person has pasted: `Bearer sk-…`, `export X="sk-…"` and the like. @param {string} text */
-export function keyIn(text) {
-  return /sk-[A-Za-z0-9_-]+/.exec(text)?.[0] ?? text.trim()
+/** Returns what finds a key in a text. @param {string[]} prefixes what keys begin with */
+export function keysWith(prefixes) {
+  return new RegExp(`(?<![\\w-])(?:${prefixes.join('|')})[\\w-]+`)
+}
+
+/**
+ * Finds the key in what a person has pasted: `Bearer sk-…`, `export X="sk-…"` and the like.
+ * @param {string} text @param {string[]} prefixes what keys begin with
+ */
+export function keyIn(text, prefixes) {
+  return keysWith(prefixes).exec(text)?.[0] ?? text.trim()
 }
 
 /** A refusal of the gateway, in its own words. */

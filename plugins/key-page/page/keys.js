@@ -1,4 +1,4 @@
-/** The keys of a balance, for a key that may have others made. */
+/** The keys of a balance, for a key that may create others. */
 import { read } from './api.js'
 import { askInDialog, confirmed } from './dialog.js'
 import { announce, button, field, fill, h, select } from './dom.js'
@@ -77,7 +77,7 @@ function row(key, reload) {
     h('td', {}, key.cap === null ? 'none' : amount(key.cap)),
     h('td', {}, key.expires_at ? day(key.expires_at) : 'never'),
     h('td', {}, key.status),
-    h('td', {}, key.manage ? 'manages the others' : h('div', { class: 'row' }, actions)),
+    h('td', {}, key.mine ? h('div', { class: 'row' }, actions) : '–'),
   )
 }
 

@@ -1,5 +1,5 @@
 /** The customer's page: asks for a key, and shows what belongs to it. */
-import { currentKey, forgetKey, isKept, keyIn, read, Refusal, useKey } from './api.js'
+import { currentKey, forgetKey, isKept, keyIn, keysWith, read, Refusal, useKey } from './api.js'
 import { announce, button, field, fill, h, icon } from './dom.js'
 import { historyPanel } from './history.js'
 import { keysPanel } from './keys.js'
@@ -15,7 +15,7 @@ const top = /** @type {HTMLElement} */ (document.getElementById('top'))
 const content = /** @type {HTMLElement} */ (document.getElementById('content'))
 
 /** @type {any} what the operator has set for this page */
-let settings = { title: 'Tollgate', contact: 'your reseller', base_url: '', key_types: [] }
+let settings = { title: 'Tollgate', contact: 'your reseller', base_url: '', key_types: [], prefixes: ['sk-'] }
 
 /** Numbers of the shown states, so that a late answer does not replace a newer one. */
 let shown = 0
@@ -102,7 +102,7 @@ async function showAsk(problem) {
   )
   form.addEventListener('submit', event => {
     event.preventDefault()
-    const key = keyIn(input.value)
+    const key = keyIn(input.value, settings.prefixes)
     if (key === '') return input.focus()
     useKey(key, keep.checked)
     void showKey()
@@ -171,7 +171,7 @@ async function showRefusal(thrown, turn) {
     h(
       'p',
       {},
-      'Check that you have pasted all of it: a key begins with sk-. If it was replaced, use the new one. Otherwise ask ',
+      `Check that you have pasted all of it: a key begins with ${settings.prefixes.join(' or ')}. If it was replaced, use the new one. Otherwise ask `,
       contact(),
       '.',
     ),
@@ -264,7 +264,7 @@ function showInfo(info) {
 
 /** A key in the address would be in the history of the browser and in the logs of every proxy. */
 function cleanAddress() {
-  if (!/sk-/.test(location.href)) return
+  if (!keysWith(settings.prefixes).test(location.href)) return
   history.replaceState(null, '', location.pathname)
   announce('A key was in the address. It was removed there; replace the key if others may have seen it.', 'error')
 }
@@ -274,5 +274,7 @@ document.addEventListener('visibilitychange', () => document.hidden || refreshHe
 cleanAddress()
 showTop()
 settings = { ...settings, ...(await read('/page/settings').catch(() => ({}))) }
+// Only now is it known what keys begin with here.
+cleanAddress()
 if (currentKey()) await showKey()
 else await showAsk()
