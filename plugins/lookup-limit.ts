@@ -6,6 +6,7 @@ export default defineBuiltIn({
   name: 'lookup-limit',
   summary: 'Limits how often a key may look up its balance, policy, history and keys.',
   on: [
+    'GET /api/v1/keys/lookup/balance',
     'GET /api/v1/key-info',
     'GET /api/v1/key-info/usage',
     'GET /api/v1/key-info/history',

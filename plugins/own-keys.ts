@@ -78,8 +78,6 @@ export default defineBuiltIn({
     return {
       async request(x) {
         const id = x.path.slice(PATH.length + 1)
-        // Look-ups of other stages stand below this path, too.
-        if (id.includes('/')) return undefined
         if (x.method === 'GET') {
           const manager = await desk.managerOf(x.key)
           return id === '' ? desk.list(manager) : desk.show(manager, id)
@@ -87,7 +85,7 @@ export default defineBuiltIn({
         const retryAfterMs = changed.take(x.key.account, options.perMinute)
         if (retryAfterMs > 0)
           throw new GatewayError('rate_limited', {
-            message: 'The keys of this balance change too often.',
+            message: 'The keys of this balance change too often. Try again in a minute.',
             retryAfterMs,
           })
         const { expiresAt } = await host.keys.usable(x.secret)
@@ -129,7 +127,7 @@ class Desk {
     const search = { account: manager.account, now: now(), count: LISTED_MAX }
     const found = await operator.orUnavailable(ledger.records.keys.list(search))
     const data = await Promise.all(
-      found.map(async key => ({ ...(await this.#viewOf(key)), mine: key.batch === manager.id })),
+      found.map(async key => ({ ...(await this.#viewOf(key)), created_by_this_key: key.batch === manager.id })),
     )
     return Reply.json({ object: 'list', data, types: this.#typesOf(manager) }, PRIVATE)
   }
@@ -142,8 +140,8 @@ class Desk {
     const { keys, ledger, now } = this.#host
     const types = this.#typesOf(manager)
     const { name = '', type = types.includes(manager.type) ? manager.type : types[0] } = wish
-    if (type === undefined || !types.includes(type))
-      throw invalidBody(`"type" must be one of ${types.join(', ') || 'none: ask your reseller'}.`, 'type')
+    if (type === undefined) throw new GatewayError('forbidden', { message: 'Your reseller allows no new keys yet.' })
+    if (!types.includes(type)) throw invalidBody(`"type" must be one of ${types.join(', ')}.`, 'type')
     const wanted = wish.expires_in === undefined ? undefined : now() + duration(wish.expires_in)
     const { expiresAt: endsAt, lifetimeMs } = manager
     // It expires with the key that creates it at the latest, as if that were used from now on.
@@ -165,7 +163,7 @@ class Desk {
       also: async (sql, all) => {
         if ((await operator.countOn(sql, manager.account, now() - DAY_MS)) > this.#perBalance)
           throw new operator.Impossible(
-            `a balance has at most ${this.#perBalance} keys, with those that were created in the last day and deleted`,
+            `a balance has at most ${this.#perBalance} keys; those that were created and deleted within a day count as well`,
           )
         await note(sql, all)
       },
@@ -226,7 +224,9 @@ class Desk {
       key.batch === manager.id &&
       key.manage !== true
     if (!key || !isOwn)
-      throw new GatewayError('not_found', { message: 'There is no such key that this key may manage.' })
+      throw new GatewayError('not_found', {
+        message: 'There is no such key. You can change only keys that this key has created.',
+      })
     return key
   }
 

@@ -6,8 +6,8 @@ import type { Ledger } from '../ledger/ledger.ts'
 import type { Environment } from '../lib/environment.ts'
 import { duration } from '../config/units.ts'
 import { formatCredits } from '../money/credits.ts'
-import { balanceViews } from '../operator/balance-view.ts'
-import { keyView } from '../operator/key-view.ts'
+import { type BalanceView, balanceViews } from '../operator/balance-view.ts'
+import { keyView, type KeyView } from '../operator/key-view.ts'
 import { addAudit } from '../records/audit-log.ts'
 import { auditEntry } from './audited.ts'
 import { checkName, onLedger, quoted, StoreFailure, UsageError } from './shared.ts'
@@ -65,7 +65,7 @@ export async function changeCredits(
       const note = reason === '' ? {} : { note: reason }
       const extended = extendBy !== undefined && { extend_by: extendBy }
       const details = { credits: formatCredits(amount), ...(reason !== '' && { reason }), ...extended }
-      const extend = extendBy === undefined ? undefined : await keys.changes.extension(id, duration(extendBy))
+      const extend = extendBy === undefined ? undefined : keys.changes.extension(id, duration(extendBy))
       const audit = auditEntry(environment, `${subject.kind}.${action}`, id, details)
       const now = await ledger.accounts.grant(
         account,
@@ -79,13 +79,18 @@ export async function changeCredits(
       return [now, await viewOf(ledger, keys, subject, { config, environment })] as const
     })
     const repeated = added ? '' : ' This idempotency key was already used, so nothing was changed.'
-    environment.print(
-      options.json ? JSON.stringify({ ...shown, added }) : `${shown.id} now has ${shown.balance} credits.${repeated}`,
-    )
+    environment.print(options.json ? JSON.stringify({ ...shown, added }) : wordsOf(shown, extendBy) + repeated)
   } catch (thrown) {
     if (repeatCommand === '' || !(thrown instanceof StoreFailure)) throw thrown
     throw new Error(unknownOutcome(thrown.message, repeatCommand), { cause: thrown })
   }
+}
+
+/** Says what a balance has, or what a key may use and until when. */
+function wordsOf(view: KeyView | BalanceView, extendBy: string | undefined): string {
+  const until = extendBy === undefined || !('expires_at' in view) ? '' : ` It is valid until ${view.expires_at}.`
+  if (!('cap' in view) || view.cap === null) return `${view.id} now has ${view.balance} credits.${until}`
+  return `${view.id} may use ${view.balance} credits now: its cap is ${view.cap}, which npx tollgate keys edit --cap changes. Its balance ${view.balance_id} was changed.${until}`
 }
 
 function unknownOutcome(why: string, repeatCommand: string): string {
@@ -97,7 +102,7 @@ async function viewOf(
   keys: Keys,
   { kind, id }: Subject,
   { config, environment }: { readonly config: Config; readonly environment: Environment },
-): Promise<{ readonly id: string; readonly balance: string }> {
+): Promise<KeyView | BalanceView> {
   if (kind === 'key') return keyView(ledger, await find(keys, id), config, environment.now())
   const [view] = await balanceViews(ledger, [await findBalance(ledger, id)])
   if (!view) throw new UsageError(`there is no balance ${id}`)

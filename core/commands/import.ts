@@ -4,6 +4,7 @@ import { CsvError, parse } from 'csv-parse/sync'
 import type { Config } from '../config/config.ts'
 import { COLUMNS, type ImportReport, type ImportRow, importRows, importView } from '../operator/import.ts'
 import type { Environment } from '../lib/environment.ts'
+import { inOneLine } from '../lib/printable.ts'
 import { formatCredits, parseDecimal } from '../money/credits.ts'
 import { addAudit } from '../records/audit-log.ts'
 import type { Imported } from '../records/key-import.ts'
@@ -33,10 +34,12 @@ export async function importFile(
   options: ImportOptions,
 ): Promise<void> {
   const { type, dryRun: isTrial = false } = options
+  const rows = rowsOf(file)
+  if (type === undefined && rows.every(row => !row.type))
+    throw new UsageError('give --type, the key type of all rows, or a column type')
   const perCredit = parseDecimal(options.perCredit ?? '1') ?? 0n
   if (perCredit === 0n) throw new UsageError('--per-credit must be a number above zero, such as 500000')
   if (type !== undefined && !config.keyTypes.has(type)) throw new UsageError(`there is no key type "${type}"`)
-  const rows = rowsOf(file)
   const wish = { config, now: environment.now(), firstLine: FIRST_LINE, type, perCredit, isTrial }
   const also = (result: Imported) => (sql: Parameters<typeof addAudit>[0]) => {
     const { ids, newBalances, added } = result
@@ -72,8 +75,15 @@ function rowsOf(file: string): ImportRow[] {
   if (!first) throw new UsageError(`${file} has no rows`)
   if (rows.length > ROWS_MAX) throw new UsageError(`${file} has more than ${ROWS_MAX} rows`)
   const known: readonly string[] = COLUMNS
-  if (!Object.keys(first).every(name => known.includes(name)))
-    throw new UsageError(`${file} has other columns than ${COLUMNS.join(', ')}; the first line has their names`)
+  const other = Object.keys(first).find(name => !known.includes(name))
+  if (other !== undefined && !other.includes('-'))
+    throw new UsageError(
+      `there is no column "${inOneLine(other).slice(0, 40)}"; the first line has some of ${COLUMNS.join(', ')}, separated by commas or tabs`,
+    )
+  if (other !== undefined)
+    throw new UsageError(
+      `the first line of ${file} must have the names of its columns: some of ${COLUMNS.join(', ')}, separated by commas or tabs`,
+    )
   return rows
 }
 

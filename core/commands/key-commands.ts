@@ -105,7 +105,7 @@ function addKeyChanges(keys: Command, { quiet, onConfig }: CommandLine): void {
     .option('--type <type>', 'another key type from the configuration')
     .option('--expires <when>', 'expiry, such as 30d, 12h or 2030-01-31; never for none')
     .option('--cap <amount>', 'the most that it may use in its life; none for no limit')
-    .option('--manage <answer>', 'yes or no: whether its owner may create other keys for the balance')
+    .option('--manage [answer]', 'yes or no: whether its owner may create other keys for the balance')
     .option(...JSON_OPTION)
     .action((id: string, options: EditOptions) => onConfig(config => editKey(quiet, config, id, options)))
   keys

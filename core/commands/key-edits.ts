@@ -22,7 +22,7 @@ export interface EditOptions extends Output {
   /** An amount, or `none`. */
   readonly cap?: string
   /** `yes` or `no`. */
-  readonly manage?: string
+  readonly manage?: string | true
 }
 
 /** Changes what an operator chooses of a key, and prints the key. */
@@ -32,7 +32,8 @@ export async function editKey(
   id: string,
   options: EditOptions,
 ): Promise<void> {
-  const { name, label, type, expires, cap, manage } = options
+  const { name, label, type, expires, cap } = options
+  const manage = options.manage === true ? 'yes' : options.manage
   if ([name, label, type, expires, cap, manage].every(given => given === undefined))
     throw new UsageError('give what to change: --name, --label, --type, --expires, --cap or --manage')
   if (manage !== undefined && manage !== 'yes' && manage !== 'no') throw new UsageError('--manage takes yes or no')

@@ -67,6 +67,7 @@ export async function createKeys(environment: Environment, config: Config, optio
     }),
   )
   report(environment, created[0]?.reached)
+  if (manage) warnOfNothing(environment, config, type)
   const shown = created.map(({ key, secret }) => ({
     id: key.id,
     key: secret,
@@ -93,6 +94,14 @@ export async function createKeys(environment: Environment, config: Config, optio
       `${only?.key}\n\nThe key is shown only this once. Its id is ${only?.id}. It is a ${type} key ${spends}.`,
     )
   }
+}
+
+/** Says that managing keys of a type can create no keys, if the file lists no types for them. */
+function warnOfNothing(environment: Environment, { keyTypes }: Config, type: string): void {
+  if (keyTypes.get(type)?.manages.length === 0)
+    environment.complain(
+      `Keys of the type ${type} can create none yet: set keyTypes.${type}.manages, such as [${type}].`,
+    )
 }
 
 /** Returns until when new keys are valid, or for how long from their first use. */

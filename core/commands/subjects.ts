@@ -99,5 +99,6 @@ export function expiry(text: string | undefined, now: number): number | undefine
 /** Returns a member of a view as one text. */
 export function textOf(value: unknown): string {
   if (Array.isArray(value)) return value.join(' ')
-  return typeof value === 'string' ? value : JSON.stringify(value ?? '-')
+  if (value === null || value === undefined) return '-'
+  return typeof value === 'string' ? value : JSON.stringify(value)
 }

@@ -8,8 +8,9 @@ import { type Also, RecordsError, type Sql } from '../records/database.ts'
 import type { KeyRecord, RecordedKey } from '../records/key-records.ts'
 import { digestsOf, hintOf, isPublicId, newSecret, type Secret, secretDigest } from './secrets.ts'
 import type { Ledger } from '../ledger/ledger.ts'
+import { knownFirst } from '../ledger/known-first.ts'
 import type { Restored } from '../ledger/recovery/restore.ts'
-import { operation, readFields } from '../ledger/script/names.ts'
+import { operation } from '../ledger/script/names.ts'
 import type { Scripts } from '../ledger/script/scripts.ts'
 import { causeOf, orUnavailable } from '../records/unavailable.ts'
 import { extensionOf } from './extension.ts'
@@ -227,6 +228,8 @@ export class KeyChanges {
 
   /** Enables a disabled key. @throws GatewayError unavailable if nothing was changed; RangeError if it is deleted */
   async enable(id: string, { also }: ChangeExtras = {}): Promise<Reached> {
+    // What the store knows first is older than this.
+    await this.#ledger.background.recordChanged(id)
     return (await this.#change(id, key => ({ ...key, status: 'active' }), also)).reached
   }
 
@@ -254,7 +257,7 @@ export class KeyChanges {
   }
 
   /** Returns what extends the validity of a key within another change: see `extensionOf`. */
-  extension(id: string, byMs: number): Promise<Also> {
+  extension(id: string, byMs: number): Also {
     return extensionOf(this.#ledger, { id, byMs, now: this.#now })
   }
 
@@ -329,15 +332,11 @@ export class KeyChanges {
         before = await orUnavailable(records.keys.get(id))
         if (!before) throw new RangeError(`there is no key ${id}`)
         if (before.status === 'deleted' && !recorded) throw new RangeError(`the key ${id} is deleted`)
-        const { version, status } = await orUnavailable(
-          readFields(scripts.redis, scripts.keys.record({ account: before.account, key: id }), ['version', 'status']),
-        )
-        // The store is the first to know that a key is disabled.
-        const disabled = before.status === 'active' && status === 'disabled' && Number(version) >= before.version
-        const current = disabled ? { ...before, status: 'disabled' as const } : before
+        const known = await knownFirst(scripts, before)
+        const current = known.isDisabled ? { ...before, status: 'disabled' as const } : before
         key = {
           ...(recorded ? current : changed(current)),
-          version: Math.max(before.version, Number(version ?? 0)) + 1,
+          version: Math.max(before.version, known.version) + 1,
         }
         if (key.manage === true && key.cap !== undefined) throw new RangeError(CAPPED)
         const at = continuity.now()

@@ -1,6 +1,6 @@
 /** Lets keys spend from other balances. */
 import type { Ledger } from '../ledger/ledger.ts'
-import { readFields } from '../ledger/script/names.ts'
+import { knownFirst } from '../ledger/known-first.ts'
 import type { Sql } from '../records/database.ts'
 import type { KeyRecord, RecordedKey } from '../records/key-records.ts'
 import { orUnavailable } from '../records/unavailable.ts'
@@ -30,15 +30,12 @@ export async function moveKey(
     if (!before) throw new RangeError(`there is no key ${id}`)
     if (before.status === 'deleted') throw new RangeError(`the key ${id} is deleted`)
     if (before.account === to) return { key: undefined, reached: 'store' }
-    const record = scripts.keys.record({ account: before.account, key: id })
-    const inStore = await orUnavailable(readFields(scripts.redis, record, ['version', 'status', 'expiresAt']))
-    const isBegun = before.lifetimeMs !== undefined && before.expiresAt === undefined && Boolean(inStore.expiresAt)
-    // The store is the first to know that a key is disabled, and when it was first used.
-    if ((before.status === 'active' && inStore.status === 'disabled') || isBegun) {
+    const known = await knownFirst(scripts, before)
+    if (known.isDisabled || known.expiresAt !== undefined) {
       await background.recordChanged(id)
       continue
     }
-    const version = Math.max(before.version, Number(inStore.version ?? 0)) + 1
+    const version = Math.max(before.version, known.version) + 1
     let isThere = true
     const change = async (): Promise<boolean> => {
       const at = continuity.now()
@@ -47,7 +44,7 @@ export async function moveKey(
       return moved === true
     }
     const recorded = await recordedSurely(records, change, { ...before, account: to, version }, false)
-    if (!isThere) throw new RangeError(`there is no balance ${to}`)
+    if (!isThere) throw new RangeError(`there is no balance ${to}; a balance is named by its id`)
     if (recorded === 'unknown') return { key: before, reached: recorded }
     // If it is false, somebody else has changed the key meanwhile.
     if (recorded) return inForce(ledger, id)

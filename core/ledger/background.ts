@@ -3,6 +3,7 @@
  * writes to the store what is pending, and deletes old exchanges. When the process dies, another one takes the duty.
  * Two processes may do any of this work at the same time without harm.
  */
+import { forgetAhead, knownFirst } from './known-first.ts'
 import { sideBySide } from '../lib/side-by-side.ts'
 import type { LedgerConfig } from '../config/config.ts'
 import type { Environment } from '../lib/environment.ts'
@@ -15,7 +16,6 @@ import { Duty } from './recovery/duty.ts'
 import { reapOperation } from './operations.ts'
 import { recount } from './recovery/recount.ts'
 import type { Restorer } from './recovery/restore.ts'
-import { readFields } from './script/names.ts'
 import type { Scripts } from './script/scripts.ts'
 import { causeOf, orUnavailable } from '../records/unavailable.ts'
 import { rewriteFiles } from './recovery/servers.ts'
@@ -260,28 +260,20 @@ export class Background {
   async recordChanged(id: string): Promise<RecordedKey | undefined> {
     const { redis, keys } = this.#scripts
     const key = await orUnavailable(this.#records.keys.get(id))
-    const record = keys.record({ account: key?.account ?? id, key: id })
-    const found = await orUnavailable(readFields(redis, record, ['status', 'version', 'expiresAt']))
-    // While a key is moved, it may have been disabled where it was.
-    const old = key?.before === undefined ? undefined : keys.record({ account: key.before, key: id })
-    const before = old === undefined ? undefined : await orUnavailable(readFields(redis, old, ['status', 'version']))
-    const isDisabledThere = before?.status === 'disabled' && Number(before.version) >= (key?.version ?? 0)
-    const isDisabled = key?.status === 'active' && (found.status === 'disabled' || isDisabledThere)
-    const isBegun = key?.lifetimeMs !== undefined && key.expiresAt === undefined && Boolean(found.expiresAt)
-    if (key && (isDisabled || isBegun)) {
-      // If the record has changed meanwhile, the rest of it has yet to be written to the store.
-      const ahead = !isDisabledThere && Number(found.version) > key.version
+    const known = key && (await knownFirst(this.#scripts, key))
+    if (key && known && (known.isDisabled || known.expiresAt !== undefined)) {
       const changedKey = {
         ...key,
-        ...(isDisabled && { status: 'disabled' as const }),
-        ...(isBegun && { expiresAt: Number(found.expiresAt) }),
-        version: ahead ? Number(found.version) : Math.max(key.version, Number(before?.version ?? 0)) + 1,
+        ...(known.isDisabled && { status: 'disabled' as const }),
+        ...(known.expiresAt !== undefined && { expiresAt: known.expiresAt }),
+        version: Math.max(key.version, known.version) + 1,
       }
-      const changed = await orUnavailable(
-        this.#records.keys.change(id, changedKey, { from: key.version, at: this.#continuity.now(), pending: !ahead }),
-      )
-      if (!changed) throw new Error(`the record of ${id} was changed at the same time`)
+      // The store gets this record, too: it clears what it knew first.
+      const how = { from: key.version, at: this.#continuity.now(), pending: true }
+      if (!(await orUnavailable(this.#records.keys.change(id, changedKey, how))))
+        throw new Error(`the record of ${id} was changed at the same time`)
     }
+    if (key) await forgetAhead(this.#scripts, key)
     await orUnavailable(redis.srem(keys.shared('disabled'), id))
     return key
   }

@@ -7,7 +7,7 @@ import { formatCredits, MAX_AMOUNT, NANO } from '../money/credits.ts'
 import type { Also } from '../records/database.ts'
 import { type Imported, type ImportedKey, importKeys, NotImported, type Refusal } from '../records/key-import.ts'
 import { orUnavailable } from '../records/unavailable.ts'
-import { isPlain } from '../lib/printable.ts'
+import { isPlain, printable } from '../lib/printable.ts'
 import { prefixOf, SECRET_MIN } from '../lib/prefixes.ts'
 import { digestsOf } from '../keys/secrets.ts'
 
@@ -24,6 +24,7 @@ export const COLUMNS = [
   'status',
   'balance',
   'external_id',
+  'balance_name',
 ] as const
 /** A row of a file, by column. */
 export type ImportRow = Readonly<Partial<Record<(typeof COLUMNS)[number], string>>>
@@ -137,10 +138,9 @@ function readRow(
   const type = row.type || otherwise
   if (type === undefined) return 'it has no type'
   if (!keyTypes.has(type)) return 'there is no key type with this name'
-  const { name = '', balance = '', external_id: externalId = '', status = '' } = row
-  for (const [column, text] of Object.entries({ name, external_id: externalId }))
-    if (text.length > (column === 'name' ? 200 : 100) || !isPlain(text))
-      return `${column} must be a short text in one line`
+  const { balance = '', external_id: externalId = '', status = '' } = row
+  if (externalId.length > 100 || !isPlain(externalId))
+    return 'external_id must have at most 100 characters, in one line'
   if (!/^(?:(?:key|bal)_[\w-]{1,60})?$/.test(balance)) return 'balance must be the id of a balance'
   if (balance !== '' && externalId !== '') return 'give either balance or external_id'
   if (!['', 'active', 'disabled'].includes(status)) return 'status must be active, disabled or deleted'
@@ -151,11 +151,11 @@ function readRow(
   if (cap !== undefined && cap < 0n) return 'cap must not be below zero'
   const expiresAt = row.expires ? timeIn(row.expires) : undefined
   if (Number.isNaN(expiresAt))
-    return 'expires must be a time such as 2030-01-31 or 2030-01-31T12:00:00Z, or the seconds of a Unix time'
+    return 'expires must be a time such as 2030-01-31 or 2030-01-31T12:00:00Z, or the seconds (not milliseconds) of a Unix time'
   const record = {
     id: `key_${randomBytes(9).toString('hex')}`,
     type,
-    name,
+    name: nameFrom(row.name),
     batch: '',
     status: status === 'disabled' ? ('disabled' as const) : ('active' as const),
     expiresAt,
@@ -169,7 +169,15 @@ function readRow(
     lifetimeMs: undefined,
     metadata: {},
   }
-  return { line, record, digests: secret.digests, account: balance || undefined, externalId, credits }
+  return {
+    line,
+    record,
+    digests: secret.digests,
+    balanceName: nameFrom(row.balance_name),
+    account: balance || undefined,
+    externalId,
+    credits,
+  }
 }
 
 /** Reads the secret of a row, or its hash. @returns why it is refused, if it is */
@@ -193,9 +201,14 @@ function secretIn(
   return { digests: [Buffer.from(hex, 'hex').toString('base64url')], hint: shown }
 }
 
+/** Returns a name as it may stand here: in one line, and not too long. It is for the operator only. */
+function nameFrom(text = ''): string {
+  return printable(text.replaceAll(/\s+/g, ' ')).trim().slice(0, 200)
+}
+
 /** Reads a time in milliseconds since the epoch; NaN if it is none. */
 function timeIn(text: string): number {
-  if (/^\d{9,11}$/.test(text)) return Number(text) * 1000
+  if (/^\d{1,11}$/.test(text)) return Number(text) * 1000
   const [, day] =
     /^(\d{4}-\d{2}-\d{2})(?:T\d{2}:\d{2}(?::\d{2}(?:\.\d{1,9})?)?(?:Z|[+-]\d{2}:\d{2}))?$/.exec(text) ?? []
   const ms = Date.parse(`${day}T00:00:00Z`)
@@ -214,7 +227,9 @@ function amountIn(text: string | undefined, column: string, perCredit: bigint): 
   if (whole === undefined) return `${column} must be a plain decimal, such as 12.5`
   const nano = (BigInt(whole) * NANO + BigInt(decimals.padEnd(9, '0'))) * NANO
   const amount = sign === '' ? nano / perCredit : -((nano + perCredit - 1n) / perCredit)
-  return amount > MAX_AMOUNT || amount < -MAX_AMOUNT ? `${column} must be below a million credits` : amount
+  return amount > MAX_AMOUNT || amount < -MAX_AMOUNT
+    ? `${column} must be below a million credits; are the units of one credit given (--per-credit)?`
+    : amount
 }
 
 /** Returns the report of an import. Amounts are exact decimals of credits. */

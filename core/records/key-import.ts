@@ -16,6 +16,8 @@ export interface ImportedKey {
   readonly account: string | undefined
   /** What the shop calls its balance. Keys with the same one have one balance. Empty for one of its own. */
   readonly externalId: string
+  /** The operator's own name for a new balance; may be empty. */
+  readonly balanceName: string
   /** What the balance begins with, in nano-credits. It may be below zero. Undefined if another key of the balance says so. */
   readonly credits: bigint | undefined
 }
@@ -204,7 +206,7 @@ async function addBalances(
       no: first + index,
       // The balance of a lone key has its id.
       id: isLone ? (record?.id ?? '') : `${ACCOUNT_PREFIX}${newId()}`,
-      name: '',
+      name: group.find(key => key.balanceName !== '')?.balanceName ?? '',
       externalId: externalId ?? '',
       metadata: {},
       createdAt: record?.createdAt ?? at,

@@ -6,6 +6,7 @@ SELECT
   'sk-' || TRIM(t."key") AS secret,
   t.name AS name,
   'user-' || u.id AS external_id,
+  u.username AS balance_name,
   u.quota AS credits,
   CASE WHEN t.unlimited_quota THEN '' WHEN t.remain_quota < 0 THEN '0' ELSE '' || t.remain_quota END AS cap,
   CASE WHEN t.expired_time = -1 THEN '' ELSE '' || t.expired_time END AS expires,

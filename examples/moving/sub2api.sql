@@ -4,6 +4,7 @@ SELECT
   k.key AS secret,
   k.name AS name,
   CASE WHEN g.subscription_type = 'subscription' THEN 'user-' || u.id || '-group-' || g.id ELSE 'user-' || u.id END AS external_id,
+  u.email AS balance_name,
   CASE WHEN g.subscription_type = 'subscription' THEN 0 ELSE u.balance END AS credits,
   CASE WHEN k.quota > 0 THEN GREATEST(k.quota - k.quota_used, 0) END AS cap,
   EXTRACT(EPOCH FROM k.expires_at)::bigint AS expires,

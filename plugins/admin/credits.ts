@@ -37,7 +37,7 @@ async function credit(
   }
   const notes = { reason: action, ...(reason !== '' && { note: reason }) }
   const extend =
-    extendBy === undefined ? undefined : await call.office.keys.changes.extension(id, operator.duration(extendBy))
+    extendBy === undefined ? undefined : call.office.keys.changes.extension(id, operator.duration(extendBy))
   const note = noting(call, done, { action: `${kind}.${action}`, target: id, details })
   const also: operator.Also = async sql => {
     // A repeated request ends here.

@@ -5,6 +5,7 @@
  * writes or everything, or a database that falls back. A model of the operations knows what every sum must be. The same seed gives the same steps.
  */
 import { isDeepStrictEqual } from 'node:util'
+import type { Config } from '../../core/config/config.ts'
 import { GatewayError } from '../../core/errors.ts'
 import { auditAccount } from '../../core/ledger/audit.ts'
 import { type ResendPart, Hold } from '../../core/ledger/hold.ts'
@@ -18,6 +19,8 @@ import { Settler } from '../../core/ledger/settler.ts'
 import { partsIn } from '../../core/ledger/script/parts.ts'
 import { readStream } from '../../core/ledger/script/stream.ts'
 import { timedId } from '../../core/lib/ids.ts'
+import { NANO } from '../../core/money/credits.ts'
+import { importRows } from '../../core/operator/import.ts'
 import type { Rows, SqliteRows } from '../records/sqlite-rows.ts'
 import { Model, type Sums } from './model.ts'
 
@@ -108,6 +111,7 @@ export class Simulation {
   #savedRows: Rows | undefined
   /** Exchanges whose charge the store has acknowledged. */
   readonly #acknowledged = new Set<string>()
+  #imports = 0
   #grants = 0
   #holds = 0
 
@@ -261,14 +265,33 @@ export class Simulation {
     const keys = this.#keys.get(account) ?? []
     if (this.#away || keys.length >= KEYS_MAX) return 'join, not now'
     const cap = this.#random.below(2) === 0 ? BigInt(1000 + this.#random.below(10_000)) : undefined
-    const wish = { type: 't', name: '', credits: 0n, expiresAt: undefined, account, cap }
-    const [created] = await this.#changes.createMany(wish, 1)
-    const id = created?.key.id as string
-    if (created?.reached !== 'store') throw new Error(`the new key is in the ${created?.reached}`)
+    const id = await (this.#random.below(2) === 0 ? this.#created(account, cap) : this.#imported(account, cap))
     keys.push(id)
     if (cap !== undefined) this.#model.caps.set(id, cap)
     await this.#readRecords()
     return 'join'
+  }
+
+  async #created(account: string, cap: bigint | undefined): Promise<string> {
+    const wish = { type: 't', name: '', credits: 0n, expiresAt: undefined, account, cap }
+    const [created] = await this.#changes.createMany(wish, 1)
+    if (created?.reached !== 'store') throw new Error(`the new key is in the ${created?.reached}`)
+    return created.key.id
+  }
+
+  /** Imports a key. A second time changes nothing. */
+  async #imported(account: string, cap: bigint | undefined): Promise<string> {
+    const row = { secret: `sk-${'i'.repeat(30)}${++this.#imports}`, type: 't', balance: account }
+    const rows = [{ ...row, ...(cap !== undefined && { cap: String(cap) }) }]
+    const keyTypes = new Map([['t', {}]]) as unknown as Config['keyTypes']
+    const config = { keyTypes, keys: { prefixes: [], importSuffix: undefined } }
+    // Amounts of the model are in nano-credits.
+    const wish = { config, now: Date.now(), firstLine: 1, type: undefined, perCredit: NANO * NANO, isTrial: false }
+    const { result, inForce } = await importRows(this.#ledger, rows, wish)
+    const again = await importRows(this.#ledger, rows, wish)
+    const [id] = result?.ids ?? []
+    if (id === undefined || !inForce || again.result?.ids.length !== 0) throw new Error('the key was not imported once')
+    return id
   }
 
   /** A key spends from another account from now on. What it holds stays where it is. */

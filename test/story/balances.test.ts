@@ -458,7 +458,7 @@ t.test(
       expiresAt: undefined,
       lifetimeMs: DAY_MS,
     })
-    const extend = await keys.changes.extension(key.id, 30 * DAY_MS)
+    const extend = keys.changes.extension(key.id, 30 * DAY_MS)
     const begun = String(Date.now() + DAY_MS)
     await scripts.redis.hset(scripts.keys.record({ account: key.id, key: key.id }), FIELDS.expiresAt, begun)
     await records.database.transaction(extend)
@@ -468,7 +468,7 @@ t.test(
     t.match(await records.keys.get(key.id), { expiresAt: Number(begun) + 30 * DAY_MS })
     await ledger.background.applyPending()
     await disableInStore(scripts, key.id)
-    await records.database.transaction(await keys.changes.extension(key.id, DAY_MS))
+    await records.database.transaction(keys.changes.extension(key.id, DAY_MS))
     await keys.changes.bringUp([key.id])
     await ledger.background.applyPending()
     t.match(await records.keys.get(key.id), { status: 'disabled', expiresAt: Number(begun) + 31 * DAY_MS })

@@ -135,8 +135,10 @@ t.test(
     for (const [index, [row, reason]] of cases.entries()) t.match(refusals.get(index) ?? '', reason, row)
     t.match(await place.run('keys', 'list', '--json'), { out: '' })
     for (const [lines, words] of [
-      [['key,type', 'a,b'], /other columns than secret, hash/],
+      [['key,type', 'a,b'], /there is no column "key"/],
       [[HEADER], /has no rows/],
+      [[HEADER, `${secret('untyped')},,,1,,,,`], /give --type/],
+      [[`${secret('quoted')},famC`, 'x,y'], /first line of .* must have the names/],
       [[HEADER, `"${secret('quoted')}`], /is not a file of comma- or tab-separated values/],
     ] as const) {
       const { code, err } = await place.run('keys', 'import', write(lines))
@@ -149,6 +151,13 @@ t.test(
     ].map(row => row.join('\t'))
     t.match(await place.run('keys', 'import', write(tabs), '--per-credit', '0'), { code: 2, err: /above zero/ })
     t.match(await run(tabs), { imported: 1 })
+    const lenient = `${secret('lenient')},famC,"two
+lines	and a tab ${'x'.repeat(300)}",1,,0,,`
+    t.match(await run([HEADER, lenient]), { imported: 1 })
+    t.match(JSON.parse((await place.run('keys', 'show', secret('lenient'), '--json')).out), {
+      name: /^two lines and a tab x{180}$/,
+      status: 'expired',
+    })
     t.match(await place.run('keys', 'show', secret('tabs'), '--json'), { out: /"name":"Tabs, \\"quoted\\""/ })
     t.match(await place.run('keys', 'import', 'none.csv'), { code: 2, err: /cannot read none\.csv/ })
   },

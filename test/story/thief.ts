@@ -573,14 +573,25 @@ export async function crowd(
   await g.settled(key)
 }
 
+/** Returns a key for each customer. Every third one spends from one balance, with the others of these. */
+async function keysFor(g: TestGateway, wishes: readonly Customer[]): Promise<readonly string[]> {
+  const account = await g.id(await g.key('famC', 100_000n))
+  const join = async (type: string): Promise<string> => {
+    const wish = { type, name: '', credits: 0n, expiresAt: undefined, account }
+    return (await g.gateway.keys.changes.create(wish)).secret
+  }
+  return Promise.all(wishes.map(({ place: { type } }, index) => (index % 3 === 0 ? join(type) : g.key(type, 1000n))))
+}
+
 /** Runs customers, each with a key of his own. Returns what is wrong with their charges. */
 export async function serve(g: TestGateway, provider: Provider, wishes: readonly Customer[]): Promise<string[]> {
   const turns = monitorEventLoopDelay({ resolution: 1 })
   turns.enable()
+  const keys = await keysFor(g, wishes)
   const served = await Promise.all(
-    wishes.map(async wish => {
+    wishes.map(async (wish, index) => {
       const name = `customer-${++customers}`
-      const key = await g.key(wish.place.type, 1000n)
+      const key = keys[index] ?? ''
       provider.scripts.set(name, wish.script)
       const asked = Array.from({ length: wish.times }, (_, time) => () => ask({ g, provider }, key, name, wish, time))
       if (wish.atOnce) await Promise.all(asked.map(each => each()))

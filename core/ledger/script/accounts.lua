@@ -49,7 +49,7 @@ end
 -- put: writes the record of a key, unless a newer one or another one of this version is here.
 operations.put = function(key, arg)
   local found = redis.call('HMGET', key.record, field.version, field.status, field.digest, field.expiresAt,
-    field.lifetime)
+    field.lifetime, field.ahead)
   local version, expiresAt = found[1], arg.expiresAt
   -- The store is the first to know when a key was first used.
   if expiresAt == '' and arg.lifetime ~= '' then
@@ -64,9 +64,12 @@ operations.put = function(key, arg)
     return 'ok'
   end
   if version and tonumber(version) >= tonumber(arg.version) then return 'old ' .. version end
+  -- The records do not know yet that it is disabled.
+  if found[6] and arg.status == 'active' then return 'old ' .. version end
   redis.call('HSET', key.record, field.version, arg.version, field.type, arg.type, field.status, arg.status,
     field.expiresAt, expiresAt, field.digest, arg.digest, field.label, arg.label, field.rotation, arg.rotation,
     field.createdAt, arg.createdAt)
+  if arg.status == 'disabled' then redis.call('HDEL', key.record, field.ahead) end
   -- Most keys have none of these.
   for name, value in pairs({ [field.cap] = arg.cap, [field.elsewhere] = arg.elsewhere, [field.lifetime] = arg.lifetime,
     [field.home] = arg.home }) do
@@ -79,12 +82,12 @@ operations.put = function(key, arg)
   return 'ok'
 end
 
--- disable: refuses a key from now on. Answers its new version.
+-- disable: refuses a key from now on, also if a record comes that does not know it. Answers its new version.
 operations.disable = function(key, arg)
   local version = redis.call('HGET', key.record, field.version)
   if not version then return 'unknown' end
   version = whole(tonumber(version) + 1)
-  redis.call('HSET', key.record, field.status, 'disabled', field.version, version)
+  redis.call('HSET', key.record, field.status, 'disabled', field.version, version, field.ahead, '1')
   return 'ok ' .. version
 end
 

@@ -29,6 +29,7 @@ export const FIELDS = {
   elsewhere: 'ew',
   lifetime: 'li',
   home: 'at',
+  ahead: 'ah',
   filledUpTo: 'fr',
   filledHour: 'fh',
   longestWaitSince: 'wf',

@@ -194,6 +194,29 @@ export function expiryField(label, value = '') {
   }
 }
 
+/** The fields for keys that spend from one balance. */
+function sharedFields() {
+  const balance = h('input', { class: 'mono', maxlength: '64' })
+  const cap = h('input', { inputmode: 'decimal' })
+  const element = h(
+    'details',
+    {},
+    h('summary', {}, 'Several keys on one balance'),
+    h(
+      'div',
+      { class: 'fields' },
+      field('Balance', balance, 'The id of a balance from which they spend, instead of credits of their own.'),
+      field('Cap of each', cap, 'The most that a key may use in its life. Empty: no limit but the balance.'),
+    ),
+  )
+  /** @param {string} credits those of a balance of its own */
+  const members = credits => ({
+    ...(balance.value.trim() === '' ? { credits } : { balance_id: balance.value.trim() }),
+    ...(cap.value.trim() !== '' && { cap: cap.value.trim() }),
+  })
+  return { element, members }
+}
+
 async function createKeys(types, type) {
   const kind = select(
     types.map(({ name }) => [name, name]),
@@ -204,6 +227,7 @@ async function createKeys(types, type) {
   const name = h('input', { maxlength: '200' })
   const label = h('input', { maxlength: '200' })
   const batch = h('input', { maxlength: '200' })
+  const shared = sharedFields()
   const expiry = expiryField('Expiry')
   const send = onceOnly()
   let made
@@ -225,12 +249,13 @@ async function createKeys(types, type) {
       ),
       field('Batch', batch, 'A name by which you find these keys again.'),
       expiry.element,
+      shared.element,
     ],
     { label: 'Create' },
     async () => {
       made = await send('/keys', {
         type: kind.value,
-        credits: credits.value.trim(),
+        ...shared.members(credits.value.trim()),
         count: wholeNumber(count.value, 'Number of keys'),
         name: name.value,
         label: label.value,

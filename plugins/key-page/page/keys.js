@@ -77,7 +77,7 @@ function row(key, reload) {
     h('td', {}, key.cap === null ? 'none' : amount(key.cap)),
     h('td', {}, key.expires_at ? day(key.expires_at) : 'never'),
     h('td', {}, key.status),
-    h('td', {}, key.mine ? h('div', { class: 'row' }, actions) : '–'),
+    h('td', {}, key.created_by_this_key ? h('div', { class: 'row' }, actions) : '–'),
   )
 }
 
