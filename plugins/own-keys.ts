@@ -88,12 +88,13 @@ export default defineBuiltIn({
             message: 'The keys of this balance change too often. Try again in a minute.',
             retryAfterMs,
           })
+        const wish = x.method === 'DELETE' ? {} : await wishOf(x, x.method === 'POST' ? 'POST' : 'PATCH')
+        // A body may take long, so the key is looked up after it.
         const { expiresAt } = await host.keys.usable(x.secret)
         // The store is the first to know when the key was first used.
         const manager = { ...(await desk.managerOf(x.key)), expiresAt }
         try {
           if (x.method === 'DELETE') return await desk.remove(x, manager, id)
-          const wish = await wishOf(x, x.method === 'POST' ? 'POST' : 'PATCH')
           return x.method === 'POST' ? await desk.create(x, manager, wish) : await desk.change(x, manager, { id, wish })
         } catch (thrown) {
           const isRefused = thrown instanceof RangeError || thrown instanceof operator.Impossible
@@ -186,7 +187,7 @@ class Desk {
     const note = (action: string) =>
       this.#noting(x, manager, action, { ...(name !== undefined && { name }), ...capText(cap) })
     if (name !== undefined || cap !== undefined) await keys.changes.edit(id, { name, cap }, { also: note('key.edit') })
-    if (disabled === true) {
+    if (disabled === true && key.status === 'active') {
       await keys.changes.disable(id)
       await operator.orUnavailable(ledger.records.database.transaction(sql => note('key.disable')(sql, [key])))
     }
@@ -252,7 +253,11 @@ class Desk {
   /** Returns what is written in the transaction of a change. It fails if the key was moved meanwhile. */
   #noting(x: BuiltInExchange, manager: operator.RecordedKey, action: string, details: object) {
     const at = this.#host.now()
+    const { records } = this.#host.ledger
     return async (sql: operator.Sql, [key]: readonly Pick<operator.RecordedKey, 'id' | 'account'>[]): Promise<void> => {
+      const now = await records.keys.get(manager.id, sql)
+      const isSame = now?.manage === true && now.status === 'active' && now.rotation === manager.rotation
+      if (!isSame || now.account !== manager.account) throw new operator.Impossible('the managing key was changed')
       if (key?.account !== manager.account) throw new operator.Impossible('the key was moved to another balance')
       const entry = { at, actor: actorOf(manager), address: x.address, action, target: key.id }
       await operator.addAudit(sql, { ...entry, details: { ...details } })

@@ -64,8 +64,9 @@ function rowsOf(file: string): ImportRow[] {
   try {
     // What the client of MySQL writes has tabs, and no quotation marks.
     const tabs = /^[^\n,]*\t/.test(text) && ({ delimiter: '\t', quote: false } as const)
-    rows = parse(text, { columns: true, bom: true, trim: true, ...tabs })
+    rows = parse(text, { columns: uniqueNames, bom: true, trim: true, ...tabs })
   } catch (thrown) {
+    if (thrown instanceof UsageError) throw thrown
     // The message of the parser quotes the file, which has secrets.
     throw new UsageError(
       `${file} is not a file of comma- or tab-separated values${thrown instanceof CsvError ? ` (${thrown.code})` : ''}`,
@@ -85,6 +86,13 @@ function rowsOf(file: string): ImportRow[] {
       `the first line of ${file} must have the names of its columns: some of ${COLUMNS.join(', ')}, separated by commas or tabs`,
     )
   return rows
+}
+
+/** @throws UsageError if a name appears twice: the last column would win */
+function uniqueNames(names: string[]): string[] {
+  const twice = names.find((name, index) => names.indexOf(name) !== index)
+  if (twice !== undefined) throw new UsageError('a column appears twice in the first line')
+  return names
 }
 
 function print(environment: Environment, report: ImportReport, isTrial: boolean): void {

@@ -209,8 +209,8 @@ export const SCHEMA = {
         uniqueItems: true,
         items: {
           type: 'string',
-          pattern: '^[A-Za-z][A-Za-z0-9_-]{2,16}$',
-          expected: '3 to 17 letters, digits, - and _, the first a letter',
+          pattern: '^[A-Za-z][A-Za-z0-9_-]{1,15}[_-]$',
+          expected: '3 to 17 letters, digits, - and _, the first a letter, the last - or _',
         },
         description:
           'What imported secrets may begin with beside `sk-`, such as `[cr_]`. At least 20 characters follow.',

@@ -2,7 +2,7 @@
 import { knownFirst } from '../ledger/known-first.ts'
 import type { Ledger } from '../ledger/ledger.ts'
 import { type Also, Impossible } from '../records/database.ts'
-import { changeKey } from '../records/key-records.ts'
+import { changeKey } from '../records/key-rows.ts'
 
 /**
  * Returns what extends the validity of a key in a transaction: from now or from its present expiry on, whichever is later.

@@ -147,6 +147,8 @@ export class Accounts {
     }
     const [kind] = await this.#scripts.run(operation('credit', account, names, args))
     if (kind === 'unknown') throw new RangeError(`the store has no key ${account}`)
+    if (entry.key !== undefined || account.startsWith('key_'))
+      await orUnavailable(this.#records.keys.chargedElsewhere(entry.key ?? account, account)).catch(() => {})
     return kind === 'ok' ? entry.charge : 0n
   }
 }

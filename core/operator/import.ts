@@ -203,7 +203,7 @@ function secretIn(
 
 /** Returns a name as it may stand here: in one line, and not too long. It is for the operator only. */
 function nameFrom(text = ''): string {
-  return printable(text.replaceAll(/\s+/g, ' ')).trim().slice(0, 200)
+  return printable(text.toWellFormed().replaceAll(/\s+/g, ' ')).trim().slice(0, 200)
 }
 
 /** Reads a time in milliseconds since the epoch; NaN if it is none. */

@@ -48,15 +48,17 @@ function textOf(value: SqlValue): string {
  * copied elsewhere
  */
 export async function copyAll(from: Database, to: Database): Promise<readonly CopiedTable[]> {
-  if ((await meta(to, LEFT)) !== UNFINISHED && (await isUsed(to)))
-    throw new RecordsError(`${to.description} has records already; copy to an empty database, or to a new file`)
-  const left = await meta(from, LEFT)
-  if (left !== undefined && left !== to.description)
-    throw new RecordsError(`${from.description} was copied to ${left} already`)
   const keys = { from: await keyOf(from), to: await keyOf(to) }
   // Nobody else writes to the old records until they are marked, and then everybody is refused.
   const copied = await from.transaction(async source => {
+    const left = await meta(source, LEFT)
+    if (left !== undefined && left !== to.description)
+      throw new RecordsError(`${from.description} was copied to ${left} already`)
     const done = await to.transaction(async sql => {
+      if ((await meta(sql, LEFT)) !== UNFINISHED && (await isUsed(sql)))
+        throw new RecordsError(
+          `${to.description} has records already; copy to an empty database, or move the SQLite file away first`,
+        )
       for (const name of TABLES) await sql.all(`DELETE FROM ${name}`)
       const digests = new Map<string, RowsDigest>()
       const months = new Months(to.dialect)
@@ -76,7 +78,7 @@ export async function copyAll(from: Database, to: Database): Promise<readonly Co
 }
 
 /** Whether a database has records of customers. */
-async function isUsed(database: Database): Promise<boolean> {
+async function isUsed(database: Sql): Promise<boolean> {
   const rows = await database.all(
     'SELECT 1 AS one FROM keys UNION ALL SELECT 1 FROM accounts UNION ALL SELECT 1 FROM exchanges LIMIT 1',
   )

@@ -2,7 +2,7 @@
 import { NANO } from '../money/credits.ts'
 import { ACCOUNT_PREFIX, insertRows, nextNumber, share } from './account-rows.ts'
 import { type Also, bigintOf, type Database, insertAll, selectIn, type Sql, Undone } from './database.ts'
-import { insertKeys, type KeyRecord } from './key-records.ts'
+import { insertKeys, type KeyRecord } from './key-rows.ts'
 import { sumOf } from './key-search.ts'
 
 /** A key of a file. */
@@ -114,7 +114,7 @@ async function unknownAmong(
   // A key that was rotated or used since has another digest.
   const selects = [
     'SELECT digest, id FROM keys WHERE digest',
-    'SELECT i.digest, k.id FROM imported i JOIN keys k ON k.no = i.key WHERE i.digest',
+    'SELECT i.digest, k.id FROM digests i JOIN keys k ON k.no = i.key WHERE i.digest',
   ]
   for (const select of selects)
     for (const row of await selectIn(sql, select, digests)) ids.set(String(row['digest']), String(row['id']))
@@ -172,7 +172,7 @@ function problemsOf(
   const first = group.find(({ credits }) => credits !== undefined)
   return group.flatMap(({ line, account, externalId, credits }) => {
     const refuse = (reason: string): Refusal[] => [{ line, reason }]
-    if (account !== undefined && !ids.has(account)) return refuse(`there is no balance ${account}`)
+    if (account !== undefined && !ids.has(account)) return refuse('there is no such balance')
     const found = byExternalId.get(externalId)?.length ?? 0
     if (found > 1) return refuse(`${found} balances have the external id ${externalId}; name one in the column balance`)
     if (credits === undefined) return []
@@ -237,17 +237,17 @@ async function addKeys(
 ): Promise<void> {
   let next = await nextNumber(sql)
   const keys = [...groups].flatMap(([balance, group]) =>
-    group.map(({ record }) => {
+    group.map(({ record, digests }) => {
       const { no: account = 0, isLone = false } = places.get(balance) ?? {}
       // An account has the number of the key that it was made with.
-      return { ...record, no: isLone ? account : next++, account, pending: true, changed: at }
+      return { ...record, digests, no: isLone ? account : next++, account, pending: true, changed: at }
     }),
   )
   await insertKeys(sql, keys)
   await insertAll(
     sql,
-    'INSERT INTO imported (digest, key)',
-    keys.map(({ digest, no }) => [digest, no]),
-    '',
+    'INSERT INTO digests (digest, key)',
+    keys.flatMap(({ digests, no }) => digests.map(digest => [digest, no])),
+    'ON CONFLICT (digest) DO NOTHING',
   )
 }

@@ -1,7 +1,6 @@
 /** Keys in the records. */
 import {
   accountOf,
-  type Changed,
   insertRows,
   type Metadata,
   noteApplied,
@@ -21,43 +20,10 @@ import {
   type SqlValue,
 } from './database.ts'
 import type { Whose } from './entry.ts'
+import { changeKey, type ChangedRecord, type ChangeOfKey, insertKeys, type KeyRecord } from './key-rows.ts'
 import { ELSEWHERE, KEYS, type KeySearch, searchOf, USED } from './key-search.ts'
 
-/** What is recorded of a key. */
-export interface KeyRecord {
-  /** The public id. */
-  readonly id: string
-  /** The account that it spends from. An account has the id of the key that it was made with. */
-  readonly account: string
-  readonly type: string
-  /** The operator's own name for the key, and for the batch that it was created in. */
-  readonly name: string
-  readonly batch: string
-  /** A deleted key stays as the owner of its history. It can never be used again. */
-  readonly status: 'active' | 'disabled' | 'deleted'
-  /** Milliseconds since the epoch. Undefined if the key never expires. */
-  readonly expiresAt: number | undefined
-  readonly createdAt: number
-  /** Counts the changes of the record. */
-  readonly version: number
-  /** The hash of the secret. */
-  readonly digest: string
-  /** What its owner sees instead of the secret: the hint, unless an operator has chosen something else. */
-  readonly label: string
-  /** `sk-...` and the last four characters of the secret. */
-  readonly hint: string
-  /** Counts the changes of the secret. */
-  readonly rotation: number
-  /** The most that it may be charged in its life, in nano-credits. Undefined for no such limit. */
-  readonly cap: bigint | undefined
-  /** For how long it is valid from its first use, in milliseconds, while it has no expiry. Undefined for a fixed expiry. */
-  readonly lifetimeMs: number | undefined
-  readonly metadata: Metadata
-  /** Whether its owner may create other keys for the account, and change these. */
-  readonly manage?: boolean | undefined
-  /** The account that it was moved away from, if it was. Requests that ran then end there. */
-  readonly before?: string | undefined
-}
+export type { KeyRecord } from './key-rows.ts'
 
 /** A key with the sums of its account. */
 export interface RecordedKey
@@ -78,89 +44,6 @@ const SELECT = `SELECT k.no, k.id, a.id AS account, b.id AS before, k.type, k.na
 /** Returns whose history and usage those of a key are: its own, or all of its account if no other key shares that. */
 export function whoseOf({ id, account, shared }: Pick<RecordedKey, 'id' | 'account' | 'shared'>): Whose {
   return shared ? { account, key: id } : { account }
-}
-
-/** A key as it is inserted, with its number and that of its account. */
-export interface NewKey extends Changed, Omit<KeyRecord, 'account' | 'before'> {
-  readonly no: number
-  readonly account: number
-}
-
-/** Inserts keys. */
-export async function insertKeys(sql: Sql, keys: readonly NewKey[]): Promise<void> {
-  await insertAll(
-    sql,
-    `INSERT INTO keys (no, id, account, type, name, batch, status, expires, created, version, digest, label, hint, rotation,
-     cap, lifetime, manage, metadata, pending, changed)`,
-    keys.map((key): SqlValue[] => [
-      key.no,
-      key.id,
-      key.account,
-      key.type,
-      key.name,
-      key.batch,
-      key.status,
-      key.expiresAt ?? null,
-      key.createdAt,
-      key.version,
-      key.digest,
-      key.label,
-      key.hint,
-      key.rotation,
-      key.cap ?? null,
-      key.lifetimeMs ?? null,
-      key.manage === true ? 1 : 0,
-      JSON.stringify(key.metadata),
-      key.pending ? 1 : 0,
-      key.changed,
-    ]),
-    '',
-  )
-}
-
-/** What of a record may change. */
-export type ChangedRecord = Omit<KeyRecord, 'id' | 'account' | 'before' | 'batch' | 'createdAt'>
-
-/** From which version a change is made, when, and whether the store has yet to learn of it. */
-export interface ChangeOfKey {
-  readonly from: number
-  readonly at: number
-  readonly pending: boolean
-}
-
-/** Changes the record of a key if it still has the version that the change is made from. @returns whether it had */
-export async function changeKey(
-  sql: Sql,
-  id: string,
-  record: ChangedRecord,
-  { from, at, pending }: ChangeOfKey,
-): Promise<boolean> {
-  const { type, status, name, label, hint, expiresAt, version, digest, rotation, cap, lifetimeMs, manage } = record
-  const rows = await sql.all(
-    `UPDATE keys SET type = ?, status = ?, name = ?, label = ?, hint = ?, expires = ?, version = ?, digest = ?,
-     rotation = ?, cap = ?, lifetime = ?, manage = ?, metadata = ?, changed = ?, pending = CASE WHEN ? = 1 THEN 1 ELSE pending END
-     WHERE id = ? AND version = ? RETURNING no`,
-    [
-      type,
-      status,
-      name,
-      label,
-      hint,
-      expiresAt ?? null,
-      version,
-      digest,
-      rotation,
-      cap ?? null,
-      lifetimeMs ?? null,
-      manage === true ? 1 : 0,
-      JSON.stringify(record.metadata),
-      at,
-      pending ? 1 : 0,
-      id,
-      from,
-    ],
-  )
-  return rows.length > 0
 }
 
 /** Reads and writes keys. */
@@ -256,8 +139,15 @@ export class KeyRecords {
          WHERE id = ? AND version = ? AND account = ? RETURNING no`,
         [account, before, version, at, key.id, key.version, before],
       )
-      if (rows.length > 0) await also?.(sql)
-      return rows.length > 0
+      if (rows.length === 0) return false
+      // Requests may run there that have not been charged yet.
+      await sql.all(
+        `INSERT INTO key_totals (account, key, settled, requests, input, output, quarantined)
+         VALUES (?, ?, 0, 0, 0, 0, 0) ON CONFLICT (account, key) DO NOTHING`,
+        [before, rows[0]?.['no'] ?? null],
+      )
+      await also?.(sql)
+      return true
     })
   }
 
@@ -281,6 +171,16 @@ export class KeyRecords {
   async find(digests: readonly string[]): Promise<RecordedKey | undefined> {
     const [row] = await selectIn(this.#database, `${SELECT} WHERE k.digest`, digests)
     return row && keyOf(row)
+  }
+
+  /** Has what a capped key was charged elsewhere written to the store again, if it was charged on another account than its own. */
+  async chargedElsewhere(id: string, account: string): Promise<void> {
+    await this.#database.transaction(sql =>
+      sql.all(
+        'UPDATE keys SET pending = 1 WHERE id = ? AND cap IS NOT NULL AND account <> (SELECT no FROM accounts WHERE id = ?)',
+        [id, account],
+      ),
+    )
   }
 
   /** Returns the keys that spend from an account, in the order in which they came. */

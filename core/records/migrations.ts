@@ -14,6 +14,7 @@ import { EXCHANGE_COLUMNS, HISTORY_VIEW } from './exchange-rows.ts'
  *   is `shared` from the moment when another key may spend from it; then the tables of keys have the sums of each.
  * - `external` is what an operator's shop calls an account. `lifetime` is for how long a key is valid from its first use;
  *   `before` is the account that it was moved away from; `manage` is 1 if its owner may create other keys for the account.
+ * - `digests` has the hashes by which an import knows the secrets that keys had, beside their present ones.
  * - `pending` is 1 while the store may not know the latest record of a key, or the grants of an account.
  * - `hint` has the beginning and the end of a secret. A key's `label` is the same, unless an operator has chosen one.
  * - `failures` has why requests failed. `alike` counts the requests that a row stands for: see request-sums.ts.
@@ -93,7 +94,7 @@ const STEPS: readonly (readonly string[])[] = [
       pending SMALLINT NOT NULL, changed BIGINT NOT NULL)`,
     `INSERT INTO keys SELECT no, id, no, type, name, batch, status, expires, created, version, digest, label, hint, rotation,
       NULL, NULL, NULL, 0, '{}', pending, changed FROM accounts`,
-    'CREATE TABLE imported (digest TEXT PRIMARY KEY, key INTEGER NOT NULL)',
+    'CREATE TABLE digests (digest TEXT PRIMARY KEY, key INTEGER NOT NULL)',
     'DROP VIEW IF EXISTS history',
     ...['digest', 'type', 'batch'].map(name => `DROP INDEX accounts_${name}`),
     ...['type', 'name', 'batch', 'status', 'expires', 'version', 'digest', 'label', 'hint', 'rotation'].map(

@@ -2,7 +2,7 @@
 import { lru } from '../lib/lru.ts'
 import { ACCOUNT_PREFIX, insertRows, nextNumber } from './account-rows.ts'
 import { selectIn, type Sql } from './database.ts'
-import { insertKeys } from './key-records.ts'
+import { insertKeys } from './key-rows.ts'
 
 /** Numbers of accounts that are kept in memory, and of keys. */
 const KEPT_MAX = 100_000

@@ -1,7 +1,7 @@
 /** Writes to the records what the store knows of accounts and keys, after the database fell back. */
 import { insertRows, type RecordedAccount, share } from './account-rows.ts'
 import { bigintOf, type Database, insertAll, selectIn, type Sql, type Row } from './database.ts'
-import { insertKeys, type KeyRecord } from './key-records.ts'
+import { insertKeys, type KeyRecord } from './key-rows.ts'
 import { numbered, numbersFor } from './numbers.ts'
 
 /** What the store knows of an account. */

@@ -1,6 +1,6 @@
 import t, { type Test } from 'tap'
 import { NANO } from '../../core/money/credits.ts'
-import { startGateway, type TestGateway } from '../gateway.ts'
+import { startGateway, type TestGateway, until } from '../gateway.ts'
 import type { Edit } from '../gateway-file.ts'
 import { json, ScriptedUpstream } from '../upstream.ts'
 
@@ -148,11 +148,34 @@ t.test('a managing key cannot undo what the operator did, and changes only the k
     status: 409,
     json: { error: { message: /reseller/ } },
   })
+  t.match(await call('PATCH', `/${own}`, { disabled: true }), { status: 200 })
+  t.match(await call('PATCH', `/${own}`, { disabled: false }), { status: 409 }, 'nor after disabling it once more')
   t.match(await call('DELETE', `/${own}`), { status: 200 })
   t.match(await call('POST', '', {}), {
     status: 409,
     json: { error: { message: /created and deleted within a day/ } },
   })
+})
+
+t.test('a managing key that is deleted while its request arrives creates nothing', async t => {
+  const { g, id, secret } = await managing(t)
+  let send = (): void => {}
+  const body = new ReadableStream({
+    start(controller) {
+      controller.enqueue(Buffer.from('{'))
+      send = () => {
+        controller.enqueue(Buffer.from('}'))
+        controller.close()
+      }
+    },
+  })
+  const headers = { authorization: `Bearer ${secret}`, 'content-type': 'application/json' }
+  const reply = fetch(`${g.url}${PATH}`, { method: 'POST', headers, body, duplex: 'half' })
+  await until(() => g.gateway.running > 0)
+  await g.gateway.keys.changes.remove(id)
+  send()
+  t.equal((await reply).status, 401)
+  t.equal((await g.gateway.records.keys.list({ account: id, now: Date.now(), count: 9 })).length, 0)
 })
 
 t.test('a key that was created by one that is valid from its first use on ends as well', async t => {

@@ -423,6 +423,70 @@ t.test(
   },
 )
 
+t.test('a key that is moved twice while its request runs counts it, and a refund, to its cap', async t => {
+  const g = await startGateway(t)
+  const { keys, ledger, records } = g.gateway
+  const wish = { type: 'famC', name: '', credits: NANO, expiresAt: undefined, cap: 1000n }
+  const { key, secret } = await keys.changes.create(wish)
+  const [second, third] = [await g.id(await g.key('famC', 5n)), await g.id(await g.key('famC', 5n))]
+  const version = (await keys.refind(secret))?.version ?? ''
+  const id = timedId(Date.now())
+  const request = { account: key.id, key: key.id, id, amount: 600n, least: 1n, version, notes: NOTES }
+  t.match(await ledger.hold({ ...request, floor: () => ({ charge: 0n, notes: {} }) }), { kind: 'held' })
+  await keys.changes.move(key.id, second)
+  await keys.changes.move(key.id, third)
+  const left = async (): Promise<bigint | undefined> => (await keys.refind(secret))?.balance
+  t.equal(await left(), 400n)
+  t.equal(await keys.changes.disable(key.id), 'store')
+  await ledger.background.applyPending()
+  const names = ledger.scripts.keys
+  t.equal(await ledger.scripts.redis.hget(names.record({ account: key.id, key: key.id }), FIELDS.status), 'disabled')
+  await keys.changes.enable(key.id)
+  ledger.settle({ account: key.id, id }, { charge: 500n, kind: 'settle', notes: { ...NOTES, status: 'ok' } })
+  await until(async () => (await ledger.reads.balance(key.id)).held === 0n)
+  await ledger.background.applyPending()
+  t.equal(await left(), 500n)
+  await ledger.background.archiveAll()
+  const [entry] = await ledger.reads.history({ account: key.id }, { count: 1 })
+  if (entry) await ledger.accounts.credit(key.id, entry, 'sorry')
+  await ledger.background.applyPending()
+  t.equal(await left(), 1000n)
+  t.match(await Array.fromAsync(records.keys.pending(9)), [])
+})
+
+t.test('changes that meet a disable leave the key disabled', async t => {
+  const g = await startGateway(t)
+  const { keys, ledger, records } = g.gateway
+  const to = await g.id(await g.key('famC'))
+  for (const others of [
+    'move',
+    'edit',
+    'extend',
+    'rotate',
+    'move edit',
+    'extend extend',
+    'edit extend',
+    'extend rotate',
+  ]) {
+    const { key } = await keys.changes.create({ type: 'famC', name: '', credits: NANO, expiresAt: Date.now() + DAY_MS })
+    const change = {
+      move: () => keys.changes.move(key.id, to),
+      edit: () => keys.changes.edit(key.id, { name: 'x' }),
+      extend: () =>
+        records.database.transaction(keys.changes.extension(key.id, DAY_MS)).then(() => keys.changes.bringUp([key.id])),
+      rotate: () => keys.changes.rotate(key.id),
+    } as const
+    const all = others.split(' ') as (keyof typeof change)[]
+    await Promise.allSettled([...all.map(name => change[name]()), keys.changes.disable(key.id)])
+    await ledger.background.applyPending()
+    await ledger.background.applyPending()
+    const recorded = await records.keys.get(key.id)
+    t.equal(recorded?.status, 'disabled', others)
+    const record = ledger.scripts.keys.record({ account: recorded?.account ?? '', key: key.id })
+    t.equal(await ledger.scripts.redis.hget(record, FIELDS.status), 'disabled', others)
+  }
+})
+
 t.test('the first use of a key is noted until it is recorded', async t => {
   const upstream = await provider(t)
   const g = await startGateway(t, { upstream: upstream.url })

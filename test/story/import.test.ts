@@ -88,6 +88,9 @@ t.test('a file of keys is imported as it says, and a second time it changes noth
     { imported: 2, known: 6, joined_balances: 2 },
     'a longer file states the same credits again',
   )
+  const [made] = [await place.key('famC', '1')]
+  await place.run('keys', 'rotate', made.key)
+  t.match(await run([HEADER, `${made.key},famC,,5,,,,`]), { imported: 0, known: 1 }, 'nor is the old secret of any key')
   await place.run('keys', 'rotate', secret('lone'))
   t.match(await run(FILE), { imported: 0, known: 6 }, 'a key that was rotated is not imported again')
 })
@@ -117,7 +120,7 @@ t.test(
       [`${secret('h2')},,,famC,1,,2030-02-31,,,`, /expires must be a time/],
       [`${secret('h3')},,,famC,1,,2030-01-31T12:00:00,,,`, /expires must be a time/],
       [`${secret('i')},,,famC,1,,,sleeping,,`, /status must be/],
-      [`${secret('j')},,,famC,,,,,bal_none,`, /there is no balance bal_none/],
+      [`${secret('j')},,,famC,,,,,bal_none,`, /there is no such balance/],
       [`${secret('k')},,,famC,,,,,bal_none,user`, /either balance or external_id/],
       [`${secret('l')},,,famC,,,,,user-7,`, /balance must be the id/],
       [`${secret('m')},,,famC,1,,,,,user`, /^$/],
@@ -126,7 +129,10 @@ t.test(
     ]
     const refusals = new Map<number, string>()
     // What is wrong with a line alone is found before what is wrong with several.
-    for (const part of [cases, cases.filter(([, reason]) => /no balance|other credits|\^\$/.test(reason.source))]) {
+    for (const part of [
+      cases,
+      cases.filter(([, reason]) => /no such balance|other credits|\^\$/.test(reason.source)),
+    ]) {
       const { code, refused } = await run([COLUMNS, ...part.map(([row]) => row)])
       t.equal(code, 1)
       for (const { line, reason } of refused as { line: number; reason: string }[])
@@ -137,6 +143,7 @@ t.test(
     for (const [lines, words] of [
       [['key,type', 'a,b'], /there is no column "key"/],
       [[HEADER], /has no rows/],
+      [['secret,credits,credits', `${secret('x')},1,999`], /a column appears twice/],
       [[HEADER, `${secret('untyped')},,,1,,,,`], /give --type/],
       [[`${secret('quoted')},famC`, 'x,y'], /first line of .* must have the names/],
       [[HEADER, `"${secret('quoted')}`], /is not a file of comma- or tab-separated values/],

@@ -126,5 +126,12 @@ onEachEngine('who has the records open when they are copied cannot write to them
   await migrate(to, () => timedId(Date.now()))
   await copyAll(from, to)
   await t.rejects(records.addPrices(new Map([['v2', '{}']])), /were copied to SQLite/)
+  const other = await openDatabase(
+    { ...config.store, data: join(t.testdirName, 'other'), records: undefined },
+    testEnvironment().log,
+  )
+  await migrate(other, () => timedId(Date.now()))
+  await t.rejects(copyAll(from, other), /was copied to .* already/)
+  await other.close()
   await Promise.all([from.close(), to.close()])
 })

@@ -31,6 +31,13 @@ type Before = ReadonlyMap<string, bigint>
  */
 export type Restored = 'whole' | 'running' | 'old'
 
+/** What a key has on an account that it does not spend from now. */
+interface Elsewhere {
+  readonly account: string
+  readonly charged: bigint
+  readonly running: number
+}
+
 /** Restores accounts in the store. */
 export class Restorer {
   readonly #scripts: Scripts
@@ -68,6 +75,8 @@ export class Restorer {
     if (before === undefined) return has === 'old' ? 'old' : 'whole'
     // The pointer comes first: what is refused on the account before is asked for on the new one.
     const hadBefore = await this.#put(key, before)
+    for (const { account: other, running } of await this.#elsewhere(key, account))
+      if (running > 0 && other !== before) await this.#put(key, other)
     // Until then, requests could begin on the account before.
     const now = cap === undefined ? has : await this.#put(key, account)
     return hadBefore === 'old' ? 'old' : now
@@ -126,8 +135,8 @@ export class Restorer {
     // The store refuses deleted keys and disabled ones in the same way.
     const status = key.status === 'deleted' ? 'disabled' : key.status
     const { id, account, expiresAt, cap = '', lifetimeMs, before } = key
-    const others = key.cap === undefined ? undefined : await this.#chargedElsewhere(key, at)
-    const elsewhere = others?.charged ?? ''
+    const others = key.cap === undefined ? [] : await this.#elsewhere(key, at)
+    const elsewhere = others.length === 0 ? '' : others.reduce((sum, { charged }) => sum + charged, 0n)
     // An expiry that is recorded does not begin again.
     const lifetime = expiresAt === undefined ? (lifetimeMs ?? '') : ''
     const home = before === undefined && account === id ? '' : account
@@ -135,32 +144,28 @@ export class Restorer {
     const record = this.#scripts.keys.record({ account: at, key: id })
     const [answer] = await this.#scripts.run(operation('put', at, { record }, args))
     if (answer !== 'ok') return 'old'
-    return others?.isRunning === true ? 'running' : 'whole'
+    return others.some(({ running }) => running > 0) ? 'running' : 'whole'
   }
 
   /**
-   * Returns what a key was charged on all accounts but one, in nano-credits, and whether requests run there. What it holds
-   * there counts as charged. Undefined for a key that was never moved.
+   * Returns what a key was charged on all accounts but one, in nano-credits, and how many requests run there. What it holds
+   * there counts as charged.
    */
-  async #chargedElsewhere(
-    { id, account, before, elsewhere: wasElsewhere }: RecordedKey,
-    at: string,
-  ): Promise<{ readonly charged: bigint; readonly isRunning: boolean } | undefined> {
-    if (before === undefined && wasElsewhere === 0n) return undefined
+  async #elsewhere({ id, account, before, elsewhere }: RecordedKey, at: string): Promise<Elsewhere[]> {
+    if (before === undefined && elsewhere === 0n) return []
     const { keys, redis } = this.#scripts
     const recorded = await orUnavailable(this.#records.accounts.ofKey(id))
     const others = new Set([...recorded.keys(), account, ...(before === undefined ? [] : [before])])
     others.delete(at)
-    if (others.size === 0) return undefined
-    let [charged, isRunning] = [0n, false]
-    for (const other of others) {
-      const spender = { account: other, key: id }
-      const text = await orUnavailable(redis.hget(keys.of(other).account, partField(spender)))
-      const part = text === null ? undefined : partOf(spender, text)
-      charged += part ? part.charged + part.held : (recorded.get(other) ?? 0n)
-      isRunning ||= part !== undefined && part.holds > 0
-    }
-    return { charged, isRunning }
+    return Promise.all(
+      [...others].map(async other => {
+        const spender = { account: other, key: id }
+        const text = await orUnavailable(redis.hget(keys.of(other).account, partField(spender)))
+        const part = text === null ? undefined : partOf(spender, text)
+        const charged = part ? part.charged + part.held : (recorded.get(other) ?? 0n)
+        return { account: other, charged, running: part?.holds ?? 0 }
+      }),
+    )
   }
 
   /** Applies the grants of an account from a number on, in their order. */
