@@ -1,4 +1,4 @@
-import { defineBuiltIn, requestEnd } from 'tollgate/plugin/metering'
+import { defineBuiltIn, prefixesOf, requestEnd, secretsIn } from 'tollgate/plugin/metering'
 
 /** Logs one line per finished exchange: who, what, the result and the durations. Never a key or a body. */
 export default defineBuiltIn({
@@ -13,6 +13,7 @@ export default defineBuiltIn({
     },
   },
   setup({ address }, host) {
+    const secrets = secretsIn(prefixesOf(host.config.keys.prefixes)) as RegExp
     return {
       settle(x, outcome) {
         const attempts = outcome.kind === 'answered' || outcome.attempts.length === 0 ? undefined : outcome.attempts
@@ -21,7 +22,7 @@ export default defineBuiltIn({
         host.log.info({
           exchange: x.id,
           method: x.method,
-          path: (x.inference ? x.path : legible(x.path)).slice(0, 200),
+          path: (x.inference ? x.path : legible(x.path, secrets)).slice(0, 200),
           address: address ? x.address : undefined,
           key: x.caller?.id,
           model: x.model?.entry.id,
@@ -40,8 +41,14 @@ export default defineBuiltIn({
   },
 })
 
+/** How often a path is decoded. */
+const DECODED_TIMES = 3
+
 /** Returns a path without needless escapes, and without anything that may be a key. */
-function legible(path: string): string {
-  const plain = path.replace(/%[2-7][0-9a-f]/gi, code => String.fromCharCode(Number.parseInt(code.slice(1), 16)))
-  return plain.replace(/[A-Za-z0-9]{32,}/g, '***')
+function legible(path: string, secrets: RegExp): string {
+  let plain = path
+  // It may be encoded more than once.
+  for (let time = 0; time < DECODED_TIMES; time++)
+    plain = plain.replace(/%[2-7][0-9a-f]/gi, code => String.fromCharCode(Number.parseInt(code.slice(1), 16)))
+  return plain.replace(secrets, '$1***').replace(/[A-Za-z0-9]{32,}/g, '***')
 }
