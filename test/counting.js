@@ -1,15 +1,14 @@
 /**
- * Loaded into a gateway's process: counts promises, calls of JSON.parse, messages to threads, commands to Redis, and
- * collections of the whole heap. On SIGUSR2 it writes the counts to the file that COUNTS names, with the bytes of all buffers, and begins again at zero.
+ * Loaded into a gateway's process: counts promises, calls of JSON.parse, messages to threads, and commands to Redis. On
+ * SIGUSR2 it writes the counts to the file that COUNTS names, with the bytes of all buffers, and begins again at zero.
  * The bytes are those without garbage if the process runs with --expose-gc.
  */
 import { createHook } from 'node:async_hooks'
 import { renameSync, writeFileSync } from 'node:fs'
-import { constants, PerformanceObserver } from 'node:perf_hooks'
 import { Worker } from 'node:worker_threads'
 import { Redis } from 'ioredis'
 
-const none = { promises: 0, parsed: 0, messages: 0, redisCalls: 0, collections: 0 }
+const none = { promises: 0, parsed: 0, messages: 0, redisCalls: 0 }
 let counts = { ...none }
 
 createHook({ init: (_id, type) => void (counts.promises += type === 'PROMISE' ? 1 : 0) }).enable()
@@ -25,13 +24,6 @@ function count(owner, method, name) {
 count(JSON, 'parse', 'parsed')
 count(Worker.prototype, 'postMessage', 'messages')
 count(Redis.prototype, 'sendCommand', 'redisCalls')
-
-const { NODE_PERFORMANCE_GC_MAJOR, NODE_PERFORMANCE_GC_FLAGS_FORCED } = constants
-new PerformanceObserver(list => {
-  for (const { detail } of list.getEntries())
-    if (detail.kind === NODE_PERFORMANCE_GC_MAJOR && (detail.flags & NODE_PERFORMANCE_GC_FLAGS_FORCED) === 0)
-      counts.collections++
-}).observe({ entryTypes: ['gc'] })
 
 process.on('SIGUSR2', () => {
   const file = process.env['COUNTS'] ?? ''

@@ -122,7 +122,14 @@ export class Accounts {
     if (entry.kind === 'credit' || entry.charge <= 0n)
       throw new RangeError(`entry ${entry.id} of ${account} charged nothing`)
     const id = refundOf(entry.id)
-    if (await this.#reads.entry(id, account)) return 0n
+    const mark = async (): Promise<void> => {
+      if (entry.key !== undefined || account.startsWith('key_'))
+        await orUnavailable(this.#records.keys.chargedElsewhere(entry.key ?? account, account)).catch(() => {})
+    }
+    if (await this.#reads.entry(id, account)) {
+      await mark()
+      return 0n
+    }
     const { endpoint = '', model = '', type, upstream } = entry.notes
     const notes: Notes = {
       endpoint,
@@ -147,8 +154,7 @@ export class Accounts {
     }
     const [kind] = await this.#scripts.run(operation('credit', account, names, args))
     if (kind === 'unknown') throw new RangeError(`the store has no key ${account}`)
-    if (entry.key !== undefined || account.startsWith('key_'))
-      await orUnavailable(this.#records.keys.chargedElsewhere(entry.key ?? account, account)).catch(() => {})
+    await mark()
     return kind === 'ok' ? entry.charge : 0n
   }
 }

@@ -259,23 +259,25 @@ export class Background {
    */
   async recordChanged(id: string): Promise<RecordedKey | undefined> {
     const { redis, keys } = this.#scripts
-    const key = await orUnavailable(this.#records.keys.get(id))
-    const known = key && (await knownFirst(this.#scripts, key))
-    if (key && known && (known.isDisabled || known.expiresAt !== undefined)) {
-      const changedKey = {
-        ...key,
-        ...(known.isDisabled && { status: 'disabled' as const }),
-        ...(known.expiresAt !== undefined && { expiresAt: known.expiresAt }),
-        version: Math.max(key.version, known.version) + 1,
-      }
-      // The store gets this record, too: it clears what it knew first.
-      const how = { from: key.version, at: this.#continuity.now(), pending: true }
-      if (!(await orUnavailable(this.#records.keys.change(id, changedKey, how))))
-        throw new Error(`the record of ${id} was changed at the same time`)
+    for (;;) {
+      const key = await orUnavailable(this.#records.keys.get(id))
+      const known = key && (await knownFirst(this.#scripts, key))
+      if (key && known && (known.isDisabled || known.expiresAt !== undefined)) {
+        const changedKey = {
+          ...key,
+          ...(known.isDisabled && { status: 'disabled' as const }),
+          ...(known.expiresAt !== undefined && { expiresAt: known.expiresAt }),
+          version: Math.max(key.version, known.version) + 1,
+        }
+        const how = { from: key.version, at: this.#continuity.now(), pending: true }
+        // Somebody else may have changed it meanwhile.
+        if (!(await orUnavailable(this.#records.keys.change(id, changedKey, how)))) continue
+        // The store gets this record, which takes the place of what it knew first.
+        await this.#restorer.restoreKey({ ...key, ...changedKey })
+      } else if (key && key.status !== 'active') await forgetAhead(this.#scripts, key)
+      await orUnavailable(redis.srem(keys.shared('disabled'), id))
+      return key
     }
-    if (key) await forgetAhead(this.#scripts, key)
-    await orUnavailable(redis.srem(keys.shared('disabled'), id))
-    return key
   }
 
   /** Compares what accounts have held with their holds, once in each epoch of the store. */

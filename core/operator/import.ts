@@ -208,7 +208,8 @@ function nameFrom(text = ''): string {
 
 /** Reads a time in milliseconds since the epoch; NaN if it is none. */
 function timeIn(text: string): number {
-  if (/^\d{1,11}$/.test(text)) return Number(text) * 1000
+  // In new-api, 0 is over.
+  if (/^(?:0|\d{9,11})$/.test(text)) return Number(text) * 1000
   const [, day] =
     /^(\d{4}-\d{2}-\d{2})(?:T\d{2}:\d{2}(?::\d{2}(?:\.\d{1,9})?)?(?:Z|[+-]\d{2}:\d{2}))?$/.exec(text) ?? []
   const ms = Date.parse(`${day}T00:00:00Z`)

@@ -57,11 +57,19 @@ export function recoverMoves(
   moved: readonly { readonly place: string; readonly key: KeyInStore }[],
 ): Promise<void> {
   return database.transaction(async sql => {
-    for (const { place, key } of moved)
+    for (const { place, key } of moved) {
+      // Requests may run there.
+      await sql.all(
+        `INSERT INTO key_totals (account, key, settled, requests, input, output, quarantined)
+         SELECT a.no, k.no, 0, 0, 0, 0, 0 FROM accounts a, keys k WHERE a.id = ? AND k.id = ? AND a.shared = 1
+         ON CONFLICT (account, key) DO NOTHING`,
+        [place, key.id],
+      )
       await sql.all(
         'UPDATE keys SET before = (SELECT no FROM accounts WHERE id = ?) WHERE id = ? AND version = ? AND before IS NULL',
         [place, key.id, key.version],
       )
+    }
   })
 }
 

@@ -84,9 +84,9 @@ end
 
 -- disable: refuses a key from now on, also if a record comes that does not know it. Answers its new version.
 operations.disable = function(key, arg)
-  local version = redis.call('HGET', key.record, field.version)
+  local version, status = unpack(redis.call('HMGET', key.record, field.version, field.status))
   if not version then return 'unknown' end
-  version = whole(tonumber(version) + 1)
+  if status ~= 'disabled' then version = whole(tonumber(version) + 1) end
   redis.call('HSET', key.record, field.status, 'disabled', field.version, version, field.ahead, '1')
   return 'ok ' .. version
 end
