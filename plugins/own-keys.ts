@@ -208,7 +208,7 @@ class Desk {
     return this.#host.config.keyTypes.get(type)?.manages ?? []
   }
 
-  /** Whether a key was last disabled by the manager, and by nobody else. */
+  /** Whether the manager was the last to disable a key. */
   async #isDisabledBy(manager: operator.RecordedKey, id: string): Promise<boolean> {
     const { audit } = this.#host.ledger.records
     const [last] = await operator.orUnavailable(audit.list({ target: id, action: 'key.disable', count: 1 }))

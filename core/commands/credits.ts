@@ -7,6 +7,7 @@ import type { Environment } from '../lib/environment.ts'
 import { duration } from '../config/units.ts'
 import { formatCredits } from '../money/credits.ts'
 import { type BalanceView, balanceViews } from '../operator/balance-view.ts'
+import { GIVEN_DURATION } from '../operator/given.ts'
 import { keyView, type KeyView } from '../operator/key-view.ts'
 import { addAudit } from '../records/audit-log.ts'
 import { auditEntry } from './audited.ts'
@@ -48,7 +49,7 @@ export async function changeCredits(
   const { reason = '' } = options
   checkName('--reason', reason)
   const { extendBy } = options
-  if (extendBy !== undefined && !/^[1-9]\d{0,5}[smhd]$/.test(extendBy))
+  if (extendBy !== undefined && !new RegExp(GIVEN_DURATION.pattern).test(extendBy))
     throw new UsageError(`"${extendBy}" is not a duration, such as 30d`)
   if (action === 'deduct' && reason === '') throw new UsageError('--reason is missing: the statement shows it')
   let repeatCommand = ''

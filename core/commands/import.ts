@@ -2,7 +2,14 @@
 import { readFileSync } from 'node:fs'
 import { CsvError, parse } from 'csv-parse/sync'
 import type { Config } from '../config/config.ts'
-import { COLUMNS, type ImportReport, type ImportRow, importRows, importView } from '../operator/import.ts'
+import {
+  COLUMNS,
+  type ImportReport,
+  importDetails,
+  type ImportRow,
+  importRows,
+  importView,
+} from '../operator/import.ts'
 import type { Environment } from '../lib/environment.ts'
 import { inOneLine } from '../lib/printable.ts'
 import { formatCredits, parseDecimal } from '../money/credits.ts'
@@ -41,11 +48,10 @@ export async function importFile(
   if (perCredit === 0n) throw new UsageError('--per-credit must be a number above zero, such as 500000')
   if (type !== undefined && !config.keyTypes.has(type)) throw new UsageError(`there is no key type "${type}"`)
   const wish = { config, now: environment.now(), firstLine: FIRST_LINE, type, perCredit, isTrial }
-  const also = (result: Imported) => (sql: Parameters<typeof addAudit>[0]) => {
-    const { ids, newBalances, added } = result
-    const details = { keys: ids.length, balances: newBalances, credits: formatCredits(added) }
-    return ids.length === 0 ? Promise.resolve() : addAudit(sql, auditEntry(environment, 'key.import', '', details))
-  }
+  const also = (result: Imported) => (sql: Parameters<typeof addAudit>[0]) =>
+    result.ids.length === 0
+      ? Promise.resolve()
+      : addAudit(sql, auditEntry(environment, 'key.import', '', importDetails(result)))
   const report = await onLedger(environment, config, ledger => importRows(ledger, rows, wish, also))
   if (options.json) environment.print(JSON.stringify(importView(report, isTrial)))
   else print(environment, report, isTrial)

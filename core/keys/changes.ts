@@ -214,9 +214,6 @@ export class KeyChanges {
     try {
       const key = await background.recordChanged(id)
       if (key) this.#observer.changed(key.digest)
-      // Requests that ran when it was moved learn of it on the balance before.
-      const moved = key?.before === undefined ? undefined : await orUnavailable(this.#ledger.records.keys.get(id))
-      if (moved) await this.#ledger.restorer.restoreKey(moved)
       return 'store'
     } catch (thrown) {
       const cause = causeOf(thrown)

@@ -16,7 +16,7 @@ export const SECRET_MIN = 20
 /** Beginnings of ids, tokens and codes of Tollgate's own, which no secret of a key may be taken for. */
 const RESERVED = ['key_', 'bal_', 'code_', 'tok_', 'tgs-', 'tga-', 'TG-', 'sha256']
 
-/** Returns what of Tollgate's own a prefix could be taken for; undefined if there is none. */
+/** Returns the beginning of ids, tokens or hashes of Tollgate's own that a prefix conflicts with. Undefined if it conflicts with none. */
 export function reservedBy(prefix: string): string | undefined {
   return RESERVED.find(own => own.startsWith(prefix) || prefix.startsWith(own))
 }
@@ -31,7 +31,7 @@ export function beginsAsSecret(text: string, prefixes: readonly string[]): boole
   return prefixesOf(prefixes).some(prefix => text.startsWith(prefix))
 }
 
-/** Returns the prefix of a secret that can be imported; undefined for a text that is none. */
+/** Returns the prefix of a secret that can be imported. Undefined if the text is not such a secret. */
 export function prefixOf(text: string, prefixes: readonly string[]): string | undefined {
   return prefixesOf(prefixes).find(
     prefix => text.startsWith(prefix) && text.length >= prefix.length + SECRET_MIN && /^[\w-]{1,200}$/.test(text),

@@ -206,7 +206,7 @@ function nameFrom(text = ''): string {
   return printable(text.toWellFormed().replaceAll(/\s+/g, ' ')).trim().slice(0, 200)
 }
 
-/** Reads a time in milliseconds since the epoch; NaN if it is none. */
+/** Reads a time in milliseconds since the epoch. NaN if the text is not a time. */
 function timeIn(text: string): number {
   // In new-api, 0 is over.
   if (/^(?:0|\d{9,11})$/.test(text)) return Number(text) * 1000
@@ -231,6 +231,11 @@ function amountIn(text: string | undefined, column: string, perCredit: bigint): 
   return amount > MAX_AMOUNT || amount < -MAX_AMOUNT
     ? `${column} must be below a million credits; are the units of one credit given (--per-credit)?`
     : amount
+}
+
+/** Returns what the audit log says of an import. */
+export function importDetails({ ids, newBalances, added }: Imported) {
+  return { keys: ids.length, balances: newBalances, credits: formatCredits(added) }
 }
 
 /** Returns the report of an import. Amounts are exact decimals of credits. */

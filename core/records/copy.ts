@@ -41,15 +41,15 @@ function textOf(value: SqlValue): string {
 }
 
 /**
- * Copies every table in one transaction, reads all rows of the copy, and compares them. Then the records that were copied are
- * marked as left, so that nobody writes to them any more. If this is interrupted, it is repeated from the beginning.
+ * Copies every table in one transaction, reads all rows of the copy, and compares them. Then it marks the old records as
+ * left: gateways and commands refuse to use them. An interrupted copy is repeated from the beginning.
  * @param to has the tables of the same version. It is empty, or was not finished
  * @throws RecordsError if a database fails, if there are other records already, if a row differs, or if the records were
  * copied elsewhere
  */
 export async function copyAll(from: Database, to: Database): Promise<readonly CopiedTable[]> {
   const keys = { from: await keyOf(from), to: await keyOf(to) }
-  // Nobody else writes to the old records until they are marked, and then everybody is refused.
+  // The transaction keeps others from writing to the old records. The mark refuses those who waited for its end.
   const copied = await from.transaction(async source => {
     const left = await meta(source, LEFT)
     if (left !== undefined && left !== to.description)

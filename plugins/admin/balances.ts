@@ -2,8 +2,7 @@
 import { formatCredits, GatewayError } from 'tollgate/plugin'
 import * as operator from 'tollgate/plugin/operator'
 import { creditOperations } from './credits.ts'
-import { placeOf } from './key-list.ts'
-import { keyView } from './keys.ts'
+import { keyPage } from './key-list.ts'
 import { amountOf, balanceOf, type Call, noting, type Operation, operation } from './operation.ts'
 import { reportsOn } from './reports.ts'
 import { BALANCE, GIVEN_AMOUNT, GIVEN_EXTERNAL_ID, GIVEN_METADATA, GIVEN_NAME, KEY, KEY_COLUMNS } from './schemas.ts'
@@ -123,15 +122,8 @@ const keys = operation({
   reply: KEY,
   columns: KEY_COLUMNS,
   async page(call, cursor, limit) {
-    const { ledger, now } = call.office
     const { id: account } = await balanceOf(call)
-    const after = cursor === undefined ? undefined : await placeOf(call, cursor)
-    const found = await operator.orUnavailable(
-      ledger.records.keys.list({ account, now: now(), after, count: limit + 1 }),
-    )
-    const shown = found.slice(0, limit)
-    const data = await Promise.all(shown.map(key => keyView(call, key)))
-    return { data: data as never[], next: found.length > limit ? shown.at(-1)?.id : undefined }
+    return keyPage(call, { account }, { cursor, limit })
   },
 })
 

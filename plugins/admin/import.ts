@@ -1,5 +1,4 @@
 /** Importing keys in the admin API. */
-import { formatCredits } from 'tollgate/plugin'
 import * as operator from 'tollgate/plugin/operator'
 import { invalidBody } from 'tollgate/plugin/operator'
 import { amountOf, noting, type Operation, operation } from './operation.ts'
@@ -66,10 +65,8 @@ const importKeys = operation({
     const { ledger, config, now } = call.office
     const { keys, type, dry_run: isTrial, per_credit: given } = call.body
     if (type !== undefined && !config.keyTypes.has(type)) throw invalidBody(`There is no key type "${type}".`, 'type')
-    const also = ({ ids, newBalances, added }: operator.Imported) => {
-      const details = { keys: ids.length, balances: newBalances, credits: formatCredits(added) }
-      return noting(call, {}, { action: 'key.import', details })
-    }
+    const also = (result: operator.Imported) =>
+      noting(call, {}, { action: 'key.import', details: operator.importDetails(result) })
     const wish = { config, now: now(), firstLine: 1, type, perCredit: amountOf(given, 'per_credit'), isTrial }
     return operator.importView(await operator.importRows(ledger, keys as operator.ImportRow[], wish, also), isTrial)
   },

@@ -32,12 +32,28 @@ function cursorText({ id, value }: operator.KeyCursor): string {
 }
 
 /** Reads a cursor. @throws GatewayError bad_request unless it is one of a list of keys */
-export async function placeOf(call: Call, cursor: string): Promise<operator.KeyCursor> {
+async function placeOf(call: Call, cursor: string): Promise<operator.KeyCursor> {
   const [, id = '', value] = /^(key_[\w-]{1,60})(?:\.(-?\d{1,18}))?$/.exec(cursor) ?? []
   const key = id === '' ? undefined : await operator.orUnavailable(call.office.ledger.records.keys.get(id))
   if (!key)
     throw new GatewayError('bad_request', { message: '"cursor" must be the next_cursor of a page.', param: 'cursor' })
   return { id, value: value === undefined ? undefined : BigInt(value) }
+}
+
+/** Returns a page of the keys that a search finds. */
+export async function keyPage(
+  call: Call,
+  search: Omit<operator.KeySearch, 'after' | 'count' | 'now'>,
+  { cursor, limit }: { readonly cursor: string | undefined; readonly limit: number },
+) {
+  const { ledger, now } = call.office
+  const after = cursor === undefined ? undefined : await placeOf(call, cursor)
+  const wish = { ...search, now: now(), after, count: limit + 1 }
+  const found = await operator.orUnavailable(ledger.records.keys.list(wish))
+  const shown = found.slice(0, limit)
+  const data = await Promise.all(shown.map(key => keyView(call, key)))
+  const last = found.length > limit ? shown.at(-1) : undefined
+  return { data: data as never[], next: last && cursorText(operator.cursorAt(last, search.sort ?? 'created')) }
 }
 
 const list = operation({
@@ -58,16 +74,9 @@ const list = operation({
   },
   reply: KEY,
   columns: KEY_COLUMNS,
-  async page(call, cursor, limit) {
-    const { ledger, now } = call.office
-    const sort = call.query.sort
-    const after = cursor === undefined ? undefined : await placeOf(call, cursor)
-    const search = { ...searchOf(call.query as Filters, now()), sort, after, count: limit + 1 }
-    const found = await operator.orUnavailable(ledger.records.keys.list(search))
-    const shown = found.slice(0, limit)
-    const data = await Promise.all(shown.map(key => keyView(call, key)))
-    const last = found.length > limit ? shown.at(-1) : undefined
-    return { data: data as never[], next: last && cursorText(operator.cursorAt(last, sort)) }
+  page(call, cursor, limit) {
+    const { sort } = call.query
+    return keyPage(call, { ...searchOf(call.query as Filters, call.office.now()), sort }, { cursor, limit })
   },
 })
 
