@@ -48,6 +48,7 @@ export const ERRORS = {
   },
   format_not_allowed: { status: 404, who: 'key', retry: false, words: 'This key may not use this wire format.' },
   allocation_exhausted: { status: 429, who: 'key', retry: false, words: "This key's allocation is used up." },
+  window_exhausted: { status: 429, who: 'key', retry: true, words: "A window of this key's plan is used up for now." },
   quota_exhausted: { status: 429, who: 'account', retry: true, words: 'The quota of this model is used up for now.' },
   rate_limited: { status: 429, who: 'key', retry: true, words: 'Too many requests.' },
   context_too_long: {
@@ -146,6 +147,8 @@ export interface ErrorDetails {
    * `retry-after-ms`.
    */
   readonly retryAfterMs?: number
+  /** When what is used up begins anew, in milliseconds since the epoch. Agents show it. */
+  readonly resetsAt?: number
   /** Makes a retryable error final if it is false. */
   readonly retry?: boolean
   /** The upstream's own `type`, `code` and `error_code`, which clients act on. Only for `upstream_rejected`. */

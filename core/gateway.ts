@@ -9,6 +9,7 @@ import { Generation } from './chain/generation.ts'
 import { RequestBook } from './chain/request-book.ts'
 import { audit } from './ledger/audit.ts'
 import { Keys } from './keys/keys.ts'
+import { settingsOf } from './keys/settings.ts'
 import { Ledger } from './ledger/ledger.ts'
 import { pricesOf } from './config/prices.ts'
 import { configureLog } from './config/secrets.ts'
@@ -151,7 +152,7 @@ export class Gateway {
     this.records = records
     const outboxFolder = join(config.store.data, 'outbox')
     this.ledger = new Ledger({ store, records, config, environment, outboxFolder })
-    this.keys = new Keys(this.ledger, config.ledger.keyCacheMs, environment.now, config.keys)
+    this.keys = new Keys(this.ledger, config.ledger.keyCacheMs, environment.now, settingsOf(config))
     this.pool = new Pool(environment)
     this.#sharing = new PoolSharing(this.pool, this.ledger.scripts, environment.log)
     this.memory = new FairBudget(budgetOf(config.limits.memoryBytes, config.workers, environment.memoryBytes))
@@ -252,7 +253,7 @@ export class Gateway {
       const next = await this.#build(config, old.number + 1)
       await this.#open(next)
       this.#generation = next
-      this.keys.settings = config.keys
+      this.keys.settings = settingsOf(config)
     } catch (cause) {
       configureLog(this.#environment, old.config)
       log.error({ err: cause }, 'cannot set up the configuration; the old one stays in force')

@@ -5,7 +5,9 @@ import {
   defineBuiltIn,
   type BuiltInExchange,
   type BuiltInGiven,
+  isValid,
   leastCharge,
+  limitsOf,
 } from 'tollgate/plugin/metering'
 
 /**
@@ -38,8 +40,10 @@ export default defineBuiltIn({
       const counts = x.path === x.format.counting
       if (!x.inference && !counts) return undefined
       if (key.expiresAt !== undefined && key.expiresAt <= now()) return new GatewayError('key_expired')
-      if (type.addresses?.has(x.address) === false) return new GatewayError('address_refused')
-      if (counts) return undefined
+      if (!limitsOf(type, key).addresses.every(ranges => ranges.has(x.address)))
+        return new GatewayError('address_refused')
+      // The hold asks the windows of a plan.
+      if (counts || (key.plan && isValid(key.plan, now()))) return undefined
       const least = leastOf(type)
       // A resend may get the reply that exhausted the key. Whether it does is known only after its body has been read.
       return key.balance < least && !clientRequests.mayJoin(key.id, x)

@@ -1,10 +1,14 @@
 import { type KeyType, Reply } from 'tollgate/plugin'
 import {
+  allowance,
   balanceOf,
   credits,
   defineBuiltIn,
   isoTime,
   keyDays,
+  limitsOf,
+  limitsView,
+  modelsFor,
   type Quota,
   policyOf,
   PRIVATE,
@@ -59,9 +63,10 @@ export default defineBuiltIn({
       async request({ key, path, query }) {
         if (path.endsWith('/usage')) return Reply.json(await keyDays(ledger, key.whose, query, now()), PRIVATE)
         const type = config.keyTypes.get(key.type) as KeyType
-        const [record, balance, summary, quota] = await Promise.all([
+        const limits = limitsOf(type, key)
+        const [record, may, summary, quota] = await Promise.all([
           keys.changes.record(key.id),
-          balanceOf(ledger, key, now()),
+          allowance(ledger, key, now()),
           ledger.reads.summary(key.whose, now()),
           accountQuotas(type, key.id),
         ])
@@ -73,8 +78,9 @@ export default defineBuiltIn({
           created_at: isoTime(record?.createdAt),
           balance_id: key.account,
           manages_keys: record?.manage === true,
-          ...balance,
-          ...policyOf(config, type),
+          ...(await balanceOf(ledger, key, now(), may)),
+          ...policyOf(config, type, modelsFor(type, key, config.groups)),
+          ...limitsView(limits, may, now()),
           ...quota,
           ...usageOf(summary, now()),
         }

@@ -1,5 +1,13 @@
 import { GatewayError, type KeyType, type Rewriter } from 'tollgate/plugin'
-import { defineBuiltIn, type Format, ModelRenamer } from 'tollgate/plugin/metering'
+import {
+  allows,
+  defineBuiltIn,
+  type Format,
+  limitsOf,
+  listedIds,
+  modelsFor,
+  ModelRenamer,
+} from 'tollgate/plugin/metering'
 
 /** Maximum length of a model name that an error repeats. */
 const SHOWN = 100
@@ -49,7 +57,13 @@ export default defineBuiltIn({
         const asked = body.get('model') as string
         const { name, headers } = bare(asked)
         const entry = type.models.get(name)
-        if (!entry) throw unknown(asked, type)
+        const allowed = entry && allows(limitsOf(type, key), listedIds({ entry }), config.groups)
+        if (!entry || !allowed)
+          throw unknown(
+            asked,
+            modelsFor(type, key, config.groups).map(({ id }) => id),
+            type,
+          )
         if (entry.sends !== asked) body.set('model', entry.sends)
         return { model: { asked, entry, headers } }
       },
@@ -84,10 +98,10 @@ function called(name: string, format: Format, reported: string | undefined): Rew
   }
 }
 
-function unknown(asked: string, type: KeyType): GatewayError {
+function unknown(asked: string, models: readonly string[], type: KeyType): GatewayError {
   const shown = asked.length > SHOWN ? `${asked.slice(0, SHOWN)}...` : asked
   return new GatewayError('model_not_found', {
     param: 'model',
-    message: `The model "${shown}" does not exist, or keys of type ${type.name} may not use it. This key may use: ${[...type.models.keys()].join(', ')}.`,
+    message: `The model "${shown}" does not exist, or keys of type ${type.name} may not use it. This key may use: ${models.join(', ')}.`,
   })
 }

@@ -2,8 +2,10 @@ import { type Attempt, type Outcome, formatCredits, GatewayError, type KeyType }
 import * as metering from 'tollgate/plugin/metering'
 import {
   type Hold,
+  type HoldStanding,
   floorOf,
   modelOf,
+  ratesNow,
   SwapList,
   resendPartOf,
   defineBuiltIn,
@@ -11,6 +13,7 @@ import {
   type EndReason,
   type BuiltInExchange,
   type HoldRequest,
+  type KeyLimits,
   type BuiltInHost,
   type Upstream,
   type BuiltInWith,
@@ -49,6 +52,8 @@ export default defineBuiltIn({
           x.runningHold.isStreaming = true
           host.ledger.begun(x.runningHold.holds)
         }
+        const { request, standing } = x.runningHold.keyHold
+        if (standing && request.bounds?.rates !== '') Object.assign(head.reply, meter.rateHeaders(x, standing))
         // A header tells the client about a lowered output limit.
         if (x.runningHold.isOutputLowered) head.reply['x-tollgate-output-limit'] = String(x.format.outputLimit(x.body))
       },
@@ -89,6 +94,7 @@ class Meter {
   readonly #rates: MeterRates
   readonly #host: BuiltInHost
   readonly #holder: metering.Holder
+  readonly #planEvents: metering.PlanEvents
   /** Replies that may cost something while they deliver nothing. */
   readonly #silent = new SwapList<metering.RunningHold>()
 
@@ -96,6 +102,7 @@ class Meter {
     this.#rates = rates
     this.#host = host
     this.#holder = new metering.Holder(host)
+    this.#planEvents = new metering.PlanEvents(host)
   }
 
   /** Checks the replies that may cost something while they deliver nothing. */
@@ -108,18 +115,35 @@ class Meter {
     return metering.termsOf(x, typeOf(x, this.#host).models, this.#rates, now)
   }
 
+  /** Returns the headers that say what is left of a key's rates. */
+  rateHeaders(x: BuiltInExchange & Known, { requestsFreeAt, tokensFreeAt }: HoldStanding): Record<string, string> {
+    const now = this.#host.now()
+    const rates = ratesNow(metering.limitsOf(typeOf(x, this.#host), x.key), [requestsFreeAt, tokensFreeAt], now)
+    return x.format.rateHeaders(rates, now)
+  }
+
   /** Holds the likely cost of a request. @throws GatewayError if the balance or the quotas do not cover it */
   async hold(x: BuiltInExchange & Known): Promise<BuiltInGiven<'runningHold'>> {
     const { format } = x.route
     const type = typeOf(x, this.#host)
-    const request = holdRequest(x, this.#host, this.#termsOf(x), this.#rates.address)
-    const [keyHold, quotaHolds] = await this.#holder.hold(request, x, x.secret, type)
+    const limits = metering.limitsOf(type, x.key)
+    const isLimited = applyLimits(x, limits)
+    const { request, tokens } = holdRequest(x, this.#host, this.#termsOf(x), {
+      limits,
+      address: this.#rates.address,
+    })
+    const { groups } = this.#host.config
+    const [keyHold, quotaHolds] = await this.#holder.hold(request, x, limits, key =>
+      metering.boundsOf(x, key, metering.limitsOf(type, key), { groups, tokens }),
+    )
+    this.#planEvents.note(x.key, keyHold)
     const aheadTokens = type.holdAhead * x.format.choices(x.body)
     // Another account may have been chosen for its quota, which may speak another format.
     if (x.route.format !== format) x.tally.follow(x)
     const holds = { keyHold, quotaHolds }
     const runningHold = new metering.RunningHold(this.#host.ledger, holds, this.#termsOf(x), aheadTokens)
     lower(x, runningHold, this.#host)
+    runningHold.isOutputLowered ||= isLimited
     if (runningHold.terms.held.reasoning !== 'none' && (streams(x) || !x.model.entry.reasoningInLimit)) {
       runningHold.silent = x
       this.#silent.add(runningHold)
@@ -164,7 +188,8 @@ class Meter {
     const kind = result.billed ? 'settle' : 'void'
     const resend = result.billed ? resendPartOf(x, outcome) : undefined
     const { keyHold, quotaHolds } = x.runningHold
-    const onItsWay = this.#holder.end(keyHold, { charge: result.charge, kind, notes, resend })
+    const tokens = keyHold.request.bounds ? metering.countedTokens(result.usage, x.key.plan?.cached) : 0
+    const onItsWay = this.#holder.end(keyHold, { charge: result.charge, tokens, kind, notes, resend })
     // The upstream account pays for every attempt: its quota ignores resends, and counts what a failed attempt reports.
     const used = result.billed ? result.parts : usedBy(x)
     this.#holder.endQuotas(quotaHolds, used, costOf(x, used, x.route.upstream), notes)
@@ -278,34 +303,64 @@ function quarantine(x: Metered, { meter, log, now }: BuiltInHost): void {
   )
 }
 
-/** Returns the request for the hold on the key's account. @param address whether to note the client's address */
+/**
+ * Lowers the output limit of a request to the one of its key. @returns whether it was higher
+ * @throws GatewayError context_too_long if its input is over the limit
+ */
+function applyLimits(x: BuiltInExchange & Known, { maxOutput }: KeyLimits): boolean {
+  if (maxOutput === undefined || metering.outputLimit(x) <= maxOutput * x.format.choices(x.body)) return false
+  x.format.limitOutput(x.body, maxOutput)
+  return true
+}
+
+/** Throws GatewayError context_too_long if the input of a request is over the limit of its key. */
+function checkInput(x: BuiltInExchange & Known, terms: metering.Terms, { maxInput }: KeyLimits): void {
+  if (maxInput === undefined) return
+  const tokens = metering.estimateInput(x, terms, metering.SAFE_BYTES_PER_TOKEN)
+  if (tokens <= maxInput) return
+  throw new GatewayError('context_too_long', {
+    message: `This request may have ${tokens} input tokens, and its key may send ${maxInput} at a time.`,
+  })
+}
+
+/** How a hold is requested. */
+interface HoldWish {
+  readonly limits: KeyLimits
+  /** Whether to note the client's address. */
+  readonly address: boolean
+}
+
+/** Returns the request for the hold on the key's account, and its tokens. @throws GatewayError context_too_long */
 function holdRequest(
   x: BuiltInExchange & Known,
   host: BuiltInHost,
   { charged, held: terms }: metering.TermsPair,
-  address: boolean,
-): HoldRequest {
-  const { holdAhead, clampOutput, concurrency } = typeOf(x, host)
+  { limits, address }: HoldWish,
+): { readonly request: HoldRequest; readonly tokens: metering.AskedTokens } {
+  checkInput(x, terms, limits)
+  const { holdAhead, clampOutput } = typeOf(x, host)
   const limit = metering.outputLimit(x)
   const stream = streams(x)
   // A stream's hold grows with it, and a stream can be ended. A JSON reply must be covered completely.
   const choices = x.format.choices(x.body)
   const all = limit === Infinity ? terms.unlimitedOutput * choices : limit
   const ahead = stream ? Math.min(limit, holdAhead * choices) : all
-  const amount = metering.holdFor(x, ahead, terms, metering.heldCalls(x, terms))
-  const least = metering.holdFor(
-    x,
-    Math.min(ahead, leastOutput(x, terms, host)),
-    terms,
-    metering.heldCalls(x, terms, 1),
-  )
-  const floor = (): ReturnType<HoldRequest['floor']> =>
-    floorOf(
-      metering.delivered(x, charged, (x as Partial<Metered>).runningHold?.isStreaming === true),
-      x.model.entry.priceName,
-    )
+  const calls = metering.heldCalls(x, terms)
+  const amount = metering.holdFor(x, ahead, terms, calls)
+  const leastAhead = Math.min(ahead, leastOutput(x, terms, host))
+  const leastCalls = metering.heldCalls(x, terms, 1)
+  const least = metering.holdFor(x, leastAhead, terms, leastCalls)
+  const tokens = {
+    tokens: metering.tokensHeld(x, ahead, terms, calls),
+    leastTokens: metering.tokensHeld(x, leastAhead, terms, leastCalls),
+  }
+  const floor = (): ReturnType<HoldRequest['floor']> => {
+    const parts = metering.delivered(x, charged, (x as Partial<Metered>).runningHold?.isStreaming === true)
+    const counted = parts.reduce((sum, { usage }) => sum + metering.countedTokens(usage, x.key.plan?.cached), 0)
+    return { ...floorOf(parts, x.model.entry.priceName), tokens: counted }
+  }
   const { spender, version, rotation } = x.key
-  return {
+  const request: HoldRequest = {
     id: x.id,
     amount,
     least,
@@ -314,10 +369,11 @@ function holdRequest(
     ...spender,
     version,
     rotation,
-    concurrency,
+    concurrency: limits.concurrency,
     half: !stream && !clampOutput,
     endExchange: why => end(x, why, terms, host),
   }
+  return { request, tokens }
 }
 
 /** Ends an exchange on behalf of the ledger. */

@@ -534,7 +534,7 @@ t.test('reloads under load lose no request and mix no prices', async t => {
   const upstream = await ScriptedUpstream.start(t)
   upstream.script = (_received, res) => json(res, REPLY)
   // All may run at once, and none waits for what others hold.
-  const edit: Edit = file => file.set('keyTypes.famC.concurrency', 100)
+  const edit: Edit = file => file.set('keyTypes.famC.limits.concurrency', 100)
   const g = await startGateway(t, { upstream: upstream.url, edit })
   const key = await g.key('famC', 1000n)
   let running = true

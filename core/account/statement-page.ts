@@ -110,7 +110,11 @@ function lineView(line: StatementLine): Record<string, unknown> {
     booked_at: isoTime(booking.at),
     ...amounts(amount, balance),
     ...(of.kind === 'grant'
-      ? { id: of.grant.id, model: null, reason: of.grant.notes['note'] ?? of.grant.notes['code'] ?? null }
+      ? {
+          id: of.grant.id,
+          model: null,
+          reason: of.grant.notes['note'] ?? of.grant.notes['change'] ?? of.grant.notes['code'] ?? null,
+        }
       : {
           id: of.entry?.notes.entry ?? of.id,
           model: line.model || null,
@@ -126,5 +130,6 @@ function typeOf({ of, amount, corrects }: StatementLine): string {
     return corrects === undefined ? 'charge' : 'correction'
   }
   if (of.grant.notes['reason'] === 'code') return 'code'
+  if (of.grant.notes['reason'] === 'plan') return 'plan'
   return amount < 0n ? 'deduction' : 'grant'
 }

@@ -3,10 +3,12 @@
  * beside them.
  */
 import type { Config, KeyType, ModelEntry } from '../config/config.ts'
-import { allowanceOf } from '../ledger/allowance.ts'
+import { allowanceOf, type Limits } from '../ledger/allowance.ts'
+import { type PlanStanding, planStanding, shownLimits, shownPlan, shownWindow } from './plan-views.ts'
 import type { Ledger } from '../ledger/ledger.ts'
 import { type Balance, type Count, DAY_MS, type HistoryEntry, type Summary, type ChargePart } from '../records/entry.ts'
 import type { Key } from '../keys/keys.ts'
+import type { KeyLimits } from '../plans/limits.ts'
 import { ERRORS } from '../errors.ts'
 import { chargeParts } from '../ledger/entries.ts'
 import { productsOf } from '../money/products.ts'
@@ -34,23 +36,65 @@ export function standing(
   key: Pick<Key, 'expiresAt'>,
   balance: bigint,
   now: number,
+  plan?: PlanStanding,
 ): { status: string; message?: string } {
   if (key.expiresAt !== undefined && key.expiresAt <= now)
     return { status: 'expired', message: ERRORS.key_expired.words }
+  if (plan && !plan.isUsedUp) return { status: 'active' }
+  if (plan?.plan.terms.then === 'refuse') return { status: 'exhausted', message: ERRORS.window_exhausted.words }
   if (balance <= 0n) return { status: 'exhausted', message: ERRORS.allocation_exhausted.words }
   return { status: 'active' }
 }
 
-/** Returns what a key may use. All is zero if the store does not know its account. @throws GatewayError unavailable */
-export async function allowance(ledger: Ledger, key: Pick<Key, 'spender' | 'cap'>): Promise<Balance> {
-  const limits = await ledger.reads.limits(key)
-  return limits ? allowanceOf(limits) : { granted: 0n, balance: 0n, held: 0n, settled: 0n }
+/** What a key may use: credits, and a plan. */
+export interface Allowance {
+  /** All is zero if the store does not know its account. */
+  readonly credits: Balance
+  readonly plan: PlanStanding | undefined
+  /** The windows and the rates of the key itself, as the script writes them. */
+  readonly ofKey: Limits['ofKey']
 }
 
+/** Returns what a key may use. @throws GatewayError unavailable */
+export async function allowance(
+  ledger: Ledger,
+  key: Pick<Key, 'spender' | 'cap' | 'plan'>,
+  now: number,
+): Promise<Allowance> {
+  const limits = await ledger.reads.limits(key, true)
+  return {
+    credits: limits ? allowanceOf(limits) : { granted: 0n, balance: 0n, held: 0n, settled: 0n },
+    plan: planStanding(key, limits?.windows, now),
+    ofKey: limits?.ofKey,
+  }
+}
+
+/**
+ * Returns what tools show as the limit of a key, in nano-credits: the widest window of credits of its plan, or else its
+ * prepaid credits. What remains is what it may use at the moment.
+ */
+export function shownAllowance({ credits, plan }: Allowance): { limit: bigint; used: bigint; remaining: bigint } {
+  const { widestOfCredits: widest, tightestOfCredits: tightest } = plan ?? {}
+  if (!widest || !tightest || !plan)
+    return { limit: credits.granted, used: credits.settled, remaining: credits.balance }
+  const more = plan.plan.terms.then === 'credits' && credits.balance > 0n ? credits.balance : 0n
+  return { limit: widest.limit, used: widest.used + widest.held, remaining: tightest.left + more }
+}
+
+const RESETS: Readonly<Record<string, string>> = { day: 'daily', week: 'weekly', month: 'monthly' }
+
 /** Returns what is left of a key's allocation: top-level members for balance widgets, `data` for key tools. */
-export async function balanceOf(ledger: Ledger, key: Key, now: number): Promise<Record<string, unknown>> {
-  const { granted, balance, held, settled } = await allowance(ledger, key)
-  const { status, message } = standing(key, balance, now)
+export async function balanceOf(
+  ledger: Ledger,
+  key: Key,
+  now: number,
+  may?: Allowance,
+): Promise<Record<string, unknown>> {
+  may ??= await allowance(ledger, key, now)
+  const { granted, balance, held, settled } = may.credits
+  const { plan } = may
+  const { limit, used, remaining } = shownAllowance(may)
+  const { status, message } = standing(key, balance, now, plan)
   // While the records are away, a balance is still exact.
   const summary = await ledger.reads.summary(key.whose, now).catch(() => undefined)
   const periods = summary && dayUsage(summary, now)
@@ -64,11 +108,11 @@ export async function balanceOf(ledger: Ledger, key: Key, now: number): Promise<
     planName: key.type,
     unit: 'credits',
     balance: credits(balance),
-    remaining: credits(balance),
+    remaining: credits(remaining),
     total: credits(granted),
     used: credits(settled),
     held: credits(held),
-    quota: { limit: credits(granted), used: credits(settled), remaining: credits(balance), unit: 'credits' },
+    quota: { limit: credits(limit), used: credits(used), remaining: credits(remaining), unit: 'credits' },
     exact: {
       unit: 'nano-credits',
       balance: String(balance),
@@ -77,13 +121,14 @@ export async function balanceOf(ledger: Ledger, key: Key, now: number): Promise<
       held: String(held),
     },
     expires_at: expiresAt,
-    reset_at: null,
+    reset_at: isoTime(plan?.widest?.resetsAt),
+    plan: shownPlan(key, plan, now),
     data: {
       label: key.label,
-      limit: credits(granted),
-      limit_remaining: credits(balance),
-      limit_reset: null,
-      usage: credits(settled),
+      limit: credits(limit),
+      limit_remaining: credits(remaining),
+      limit_reset: (plan?.widestOfCredits && RESETS[plan.widestOfCredits.window.per]) ?? null,
+      usage: credits(used),
       usage_daily: periods ? credits(periods.day) : null,
       usage_weekly: periods ? credits(periods.week) : null,
       usage_monthly: periods ? credits(periods.month) : null,
@@ -131,9 +176,12 @@ export function usageOf(summary: Summary & { readonly unlisted: number }, now: n
   }
 }
 
-/** Returns what a key type allows its customers to do. */
-export function policyOf(config: Config, type: KeyType): Record<string, unknown> {
-  const models = [...type.models.values()]
+/** Returns what a key type allows its customers to do. @param models those that are shown; all of the type by default */
+export function policyOf(
+  config: Config,
+  type: KeyType,
+  models: readonly ModelEntry[] = [...type.models.values()],
+): Record<string, unknown> {
   return {
     key_type: type.name,
     endpoints: type.formats.map(({ path }) => `POST ${path}`),
@@ -158,8 +206,21 @@ export function policyOf(config: Config, type: KeyType): Record<string, unknown>
       reasoning: formatCredits(price.reasoning),
       ...special(priceText(price)),
     })),
-    rate_limits: [{ window: 'concurrent', limit: type.concurrency }],
     max_request_bytes: config.limits.bodyBytes,
+  }
+}
+
+/** Returns the limits of a key and the windows of its plan, each with what is left. */
+export function limitsView(
+  limits: KeyLimits,
+  { ofKey, plan }: Pick<Allowance, 'ofKey' | 'plan'>,
+  now: number,
+): Record<string, unknown> {
+  const { maxInput, maxOutput } = limits
+  return {
+    rate_limits: [...shownLimits(limits, ofKey, now), ...(plan?.windows ?? []).map(shownWindow)],
+    ...(maxInput !== undefined && { max_input: maxInput }),
+    ...(maxOutput !== undefined && { max_output: maxOutput }),
   }
 }
 

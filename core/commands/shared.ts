@@ -6,6 +6,7 @@ import { loadConfig, type ValidConfig } from '../config/load.ts'
 import { reportOf } from '../config/locate.ts'
 import { GatewayError } from '../errors.ts'
 import { Keys } from '../keys/keys.ts'
+import { settingsOf } from '../keys/settings.ts'
 import { Ledger } from '../ledger/ledger.ts'
 import { noFileYet } from '../ledger/recovery/refusals.ts'
 import { Scripts } from '../ledger/script/scripts.ts'
@@ -68,7 +69,7 @@ export async function onLedger<T>(
     records = await openRecords(environment, config.store, store)
     ledger = new Ledger({ store, records, config, environment })
     if (!unchecked) await ledger.continuity.start(false)
-    return await use(ledger, new Keys(ledger, 0, environment.now, config.keys))
+    return await use(ledger, new Keys(ledger, 0, environment.now, settingsOf(config)))
   } catch (thrown) {
     throw failureOf(thrown)
   } finally {

@@ -9,6 +9,7 @@ import { watchFile } from '../config/watch.ts'
 import { readValidFile } from '../chain/valid-file.ts'
 import { Gateway } from '../gateway.ts'
 import { Keys } from '../keys/keys.ts'
+import { settingsOf } from '../keys/settings.ts'
 import { Ledger } from '../ledger/ledger.ts'
 import { configureLog } from '../config/secrets.ts'
 import { openRecords } from '../ledger/open-records.ts'
@@ -101,7 +102,7 @@ export class Workers {
     this.store = store
     this.port = port
     this.records = records
-    this.keys = new Keys(new Ledger({ store, records, config, environment }), 0, environment.now, config.keys)
+    this.keys = new Keys(new Ledger({ store, records, config, environment }), 0, environment.now, settingsOf(config))
   }
 
   /** Describes what a drain waits for. */

@@ -8,6 +8,9 @@ import type { CacheMarks, Format } from '../formats/index.ts'
 import type { Action, PolicyName } from '../formats/policies.ts'
 import type { Price } from '../money/price.ts'
 import type { AddressRanges } from '../lib/addresses.ts'
+import type { CalendarWindow } from '../plans/calendar.ts'
+import type { KeyLimits } from '../plans/limits.ts'
+import type { PlanTerms } from '../plans/terms.ts'
 import type { Address } from './store-address.ts'
 
 /** One credential of an upstream. */
@@ -39,19 +42,6 @@ export interface Quota {
   readonly window: CalendarWindow | { readonly rollingMs: number }
   /** Whether one key is kept from using it up. */
   readonly fairShare: boolean
-}
-
-/** Windows that begin at a local time of every day, week or month. */
-export interface CalendarWindow {
-  readonly per: 'day' | 'week' | 'month'
-  /** An IANA time zone. */
-  readonly zone: string
-  /** From 1 for Monday. */
-  readonly weekday: number
-  /** Of the month. */
-  readonly day: number
-  readonly hour: number
-  readonly minute: number
 }
 
 /** A provider the operator buys from. */
@@ -176,12 +166,10 @@ export interface KeyType {
   readonly fillDefault: boolean
   /** Whether everybody sees it: on the customers' page, in prices, and on the page of the status. */
   readonly isPublic: boolean
-  /** Maximum concurrent requests of one key. */
-  readonly concurrency: number
-  /** How long a request above `concurrency` waits for others of its key to end, in milliseconds. */
-  readonly concurrencyWaitMs: number
-  /** The addresses from which its keys may buy; undefined for all. */
-  readonly addresses: AddressRanges | undefined
+  /** The plan of balances that are made with a lone key of it; undefined for none. */
+  readonly plan: PlanTerms | undefined
+  /** The limits of each key. */
+  readonly limits: KeyLimits
   /** Maximum replies of one key that are read to the end at the same time after their clients left. */
   readonly abandoned: number
   /** Whether running streams end when their key is disabled, expires or is rotated. */
@@ -317,6 +305,8 @@ export interface Config {
   readonly keys: SecretForms
   readonly limits: Limits
   readonly upstreams: ReadonlyMap<string, Upstream>
+  /** Ids of models by the name of their group. */
+  readonly groups: ReadonlyMap<string, ReadonlySet<string>>
   readonly keyTypes: ReadonlyMap<string, KeyType>
   readonly chain: readonly ChainEntry[]
   /** Absolute paths of folders with the operator's own plugins. */

@@ -1,7 +1,8 @@
 /** JSON Schema of a key type and its models. */
 
 import { POLICY } from './price-schema.ts'
-import { FORMAT_LIST, RANGE, section } from './section-schema.ts'
+import { LIMITS, PLAN } from './plan-schema.ts'
+import { FORMAT_LIST, section } from './section-schema.ts'
 import { DURATION, TOKENS_MAX, PAUSE } from './units.ts'
 
 const MODEL_ID = {
@@ -159,24 +160,12 @@ export const KEY_TYPE = {
       description:
         "Whether everybody may see it on the customers' page, in the list of models and prices, and on the page of the status.",
     },
-    concurrency: {
-      type: 'integer',
-      minimum: 1,
-      default: 50,
-      description: 'Maximum concurrent requests of one key.',
-    },
-    concurrencyWait: {
-      ...PAUSE,
-      default: '2s',
-      description:
-        'How long a request above `concurrency` waits for another one to end. Half of `limits.stage` counts if it is less. In each process, at most `concurrency` requests of a key wait.',
-    },
-    addresses: {
-      type: 'array',
-      minItems: 1,
-      items: RANGE,
-      description: 'Addresses and subnets from which its keys may buy, such as `[198.51.100.0/24]`; by default all.',
-    },
+    plan: PLAN,
+    limits: section('Limits of each key of this type. A key may have narrower ones of its own.', {
+      ...LIMITS,
+      concurrency: { ...LIMITS.concurrency, default: 50 },
+      queue: { ...LIMITS.queue, default: '2s' },
+    }),
     abandoned: {
       type: 'integer',
       minimum: 1,

@@ -1,10 +1,10 @@
 /** Reads the `keyTypes:` section: models, aliases and their prices. */
 
-import { AddressRanges, isRange } from '../lib/addresses.ts'
 import type { Price } from '../money/price.ts'
 import type { KeyType, ModelEntry, Upstream } from './config.ts'
 import type { Path } from './locate.ts'
 import { suggest, didYouMean } from '../lib/suggest.ts'
+import { type Groups, limitsFromFile, planFromFile } from './plans.ts'
 import { checkPolicy } from './prices.ts'
 import type { RawConfig } from './schema.ts'
 import { formatsNamed, type SectionReader } from './section-reader.ts'
@@ -34,11 +34,13 @@ function isYes(answer: string | boolean | undefined): boolean {
 export class KeyTypeReader {
   readonly #reader: SectionReader
   readonly #prices: ReadonlyMap<string, Price>
+  readonly #groups: Groups
   /** Names of prices that do not exist, with the path of the first use and the number of models. */
   readonly #missing = new Map<string, { readonly path: Path; models: number }>()
 
-  constructor(prices: ReadonlyMap<string, Price>, reader: SectionReader) {
+  constructor(prices: ReadonlyMap<string, Price>, groups: Groups, reader: SectionReader) {
     this.#prices = prices
+    this.#groups = groups
     this.#reader = reader
   }
 
@@ -62,6 +64,7 @@ export class KeyTypeReader {
         `this key type has no model "${raw.default}"`,
         suggest(raw.default, models.keys()),
       )
+    const known = { groups: this.#groups, models }
     return {
       name,
       upstreams: this.#upstreams(raw.upstream, [...path, 'upstream'], upstreams),
@@ -75,10 +78,8 @@ export class KeyTypeReader {
       default: standard as ModelEntry,
       fillDefault: raw.fillDefault,
       isPublic: raw.public,
-      concurrency: raw.concurrency,
-      concurrencyWaitMs: duration(raw.concurrencyWait),
-      // Invalid ranges have already been reported.
-      addresses: raw.addresses && new AddressRanges(raw.addresses.filter(isRange)),
+      plan: raw.plan && planFromFile(raw.plan, [...path, 'plan'], this.#reader, known),
+      limits: limitsFromFile(raw.limits, [...path, 'limits'], this.#reader, known),
       abandoned: raw.abandoned,
       onDisabled: raw.onDisabled,
       manages: raw.manages,

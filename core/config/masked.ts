@@ -50,6 +50,8 @@ function secretScalars(text: string): Edit[] {
   visit(document, {
     Pair(_, { key, value }) {
       if (!isScalar(key) || !SECRET_NAMES.test(String(key.value))) return undefined
+      // A window of a plan counts tokens.
+      if (key.value === 'tokens' && isScalar(value) && typeof value.value === 'number') return undefined
       hide(value)
       return visit.SKIP
     },

@@ -5,9 +5,12 @@
  * replaced by stars.
  */
 export const CREDENTIALS = {
-  /** What follows a name such as `key`, `token` or `password`, up to the end of the line; but not `!env NAME`, and not the tag `!file`. */
+  /**
+   * What follows a name such as `key`, `token` or `password`, up to the end of the line; but not `!env NAME`, not the tag
+   * `!file`, and not a number of `tokens`.
+   */
   afterName:
-    /((?<![A-Za-z-])(?:api[-_]?key|ke?ye?|tok\w*|secret|password|authorization|bearer|accounts|importSuffix)["']?\s*[:=]\s*\[?(?:!env\s+\w{1,40}\s+|!file\s+)?)(?![\s[{}\],]|!env\s|simulated\b)(.*\S)/gi,
+    /((?<![A-Za-z-])(?:api[-_]?key|ke?ye?|tok(?!ens(?:PerMinute)?["']?\s*:\s*\d[\d_.]*(?![\w-]))\w*|secret|password|authorization|bearer|accounts|importSuffix)["']?\s*[:=]\s*\[?(?:!env\s+\w{1,40}\s+|!file\s+)?)(?![\s[{}\],]|!env\s|simulated\b)(.*\S)/gi,
   /** The value of `header:` if it is not the name of a header for credentials. */
   headerValue: /(header:\s*)(?!x-api-key\b|authorization\b)([^\s,}]+)/g,
   /** User and password in a URL, or in what was meant as one. */

@@ -13,6 +13,7 @@ import { SectionReader } from './section-reader.ts'
 import { suggest } from '../lib/suggest.ts'
 import { upstreamFromFile } from './upstreams.ts'
 import { KeyTypeReader } from './key-types.ts'
+import type { Groups } from './plans.ts'
 
 /** The shortest time for which the sums of days can be kept by key, in milliseconds. */
 const DAY_HISTORY_MIN_MS = 32 * 86_400_000
@@ -47,10 +48,11 @@ export class Resolver {
     const upstreams = mapValues(raw.upstreams, (upstream, name) =>
       upstreamFromFile(upstream, name, { reader, prices, production }),
     )
-    const keyTypeReader = new KeyTypeReader(prices, reader)
+    const groups = mapValues(raw.groups, models => new Set(models))
+    const keyTypeReader = new KeyTypeReader(prices, groups, reader)
     const keyTypes = mapValues(raw.keyTypes, (type, name) => keyTypeReader.read(type, name, upstreams))
     keyTypeReader.reportMissingPrices()
-    this.#checkManaged(keyTypes)
+    this.#checkNames(groups, keyTypes)
     this.#checkCosts(upstreams, keyTypes)
     this.#warn(upstreams, keyTypes)
     return {
@@ -93,9 +95,27 @@ export class Resolver {
       keys: this.#keys(raw.keys),
       limits: this.#limits(raw.limits),
       upstreams,
+      groups,
       keyTypes,
       chain: [],
       plugins: raw.plugins.map(folder => resolvePath(this.#file, '..', folder)),
+    }
+  }
+
+  #checkNames(groups: Groups, keyTypes: ReadonlyMap<string, KeyType>): void {
+    this.#checkGroups(groups, keyTypes)
+    this.#checkManaged(keyTypes)
+  }
+
+  /** Reports models of groups that no key type has, and groups with the id of a model. */
+  #checkGroups(groups: Groups, keyTypes: ReadonlyMap<string, KeyType>): void {
+    const models = new Set([...keyTypes.values()].flatMap(({ models: own }) => [...own.keys()]))
+    for (const [name, ids] of groups) {
+      if (models.has(name))
+        this.#reader.add(['groups', name], `a model is called "${name}"`, 'give the group another name', 'key')
+      for (const [index, id] of [...ids].entries())
+        if (!models.has(id))
+          this.#reader.add(['groups', name, index], `no key type has a model "${id}"`, suggest(id, models))
     }
   }
 

@@ -9,6 +9,7 @@ import { AGE, DURATION, PAUSE, SIZE, SIZE_OR_AUTO } from './units.ts'
 import { RANGE, section } from './section-schema.ts'
 import { UPSTREAM } from './upstream-schema.ts'
 import { KEY_TYPE } from './key-type-schema.ts'
+import { GROUP } from './plan-schema.ts'
 
 /** Schema of a mapping whose names are safe in log lines, store keys and headers. */
 const named = <const S>(items: S, description: string) =>
@@ -330,6 +331,10 @@ export const SCHEMA = {
     },
     upstreams: named(UPSTREAM, 'Providers that the gateway buys from, by name.'),
     prices: named(PRICE_ENTRY, 'Prices, by name.'),
+    groups: {
+      ...named(GROUP, 'Groups of models, by name, which plans and limits may list.'),
+      default: {},
+    },
     keyTypes: named(KEY_TYPE, 'Key types, by name.'),
     chain: {
       type: 'array',

@@ -70,7 +70,7 @@ function shapeProblem(source: Source, error: ErrorObject, base: Path): Problem {
       const row = Object.entries(POLICIES).find(
         ([policy, { members }]: [string, Policy]) => known.includes(policy) && members.includes(name),
       )?.[0]
-      const hint = nameHint(name, row, known)
+      const hint = movedHint(name, known, error.data) ?? nameHint(name, row, known)
       return source.problem([...path, name], `there is no setting "${name}" here`, hint, 'key')
     }
     case 'required': {
@@ -101,6 +101,21 @@ function missingHint(name: string, schema: Shape = {}): string {
   const expected = expectedOf(schema)
   const what = schema.description === undefined ? '' : `: ${schema.description}`
   return `add ${name}${expected === undefined ? '' : `, ${expected}`}${what}`
+}
+
+/** Settings of a key type that are among its limits now. */
+const MOVED: Readonly<Record<string, string>> = {
+  concurrency: 'concurrency',
+  concurrencyWait: 'queue',
+  addresses: 'addresses',
+}
+
+/** Returns the line to write for a setting that has moved. */
+function movedHint(name: string, known: readonly string[], data: unknown): string | undefined {
+  const moved = known.includes('limits') && known.includes('formats') ? MOVED[name] : undefined
+  if (moved === undefined) return undefined
+  const value = (data as Readonly<Record<string, unknown>>)[name]
+  return `write limits: { ${moved}: ${Array.isArray(value) ? `[${value.join(', ')}]` : String(value)} }`
 }
 
 /**

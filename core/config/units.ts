@@ -1,9 +1,9 @@
 /** Durations, sizes and token counts in the notation of the configuration file. */
+import { duration, UNITS_MS } from '../lib/duration.ts'
 
 /** More tokens than any model reads or writes. A larger number is a mistake. */
 export const TOKENS_MAX = 100_000_000
 
-const MS: Readonly<Record<string, number>> = { ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 }
 const BYTES: Readonly<Record<string, number>> = { B: 1, KiB: 1024, MiB: 1024 ** 2, GiB: 1024 ** 3 }
 
 /** Timers count milliseconds in 31 bits. A longer one would fire at once. */
@@ -67,7 +67,7 @@ export const SIZE_OR_AUTO = {
 
 /** Units by the pattern of the schema that they belong to. */
 const SCALES: ReadonlyMap<string, Readonly<Record<string, number>>> = new Map([
-  [DURATION_TEXT, MS],
+  [DURATION_TEXT, UNITS_MS],
   [SIZE.pattern, BYTES],
   [SIZE_OR_AUTO.pattern, BYTES],
 ])
@@ -118,21 +118,11 @@ function unitOf(written: string, scales: Readonly<Record<string, number>>): stri
   return Object.keys(scales).find(name => name.toLowerCase() === unit || SPELLINGS[name]?.includes(unit)) ?? ''
 }
 
-/**
- * Converts a text that matches DURATION to milliseconds. Returns NaN for any other text, which the shape check has
- * already reported.
- */
-export function duration(text: string): number {
-  return scaled(text, MS)
-}
+/** Converts a text that matches DURATION to milliseconds. Any other text, which the shape check has reported, gives NaN. */
+export { duration } from '../lib/duration.ts'
 
 /** Converts a text that matches SIZE to bytes. Returns NaN for any other text. */
 export function size(text: string): number {
-  return scaled(text, BYTES)
-}
-
-function scaled(text: string, units: Readonly<Record<string, number>>): number {
   const [, digits = '0', unit = ''] = /^(\d+)([A-Za-z]+)$/.exec(text) ?? []
-  const scale = units[unit]
-  return scale === undefined ? Number.NaN : Number(digits) * scale
+  return Number(digits) * (BYTES[unit] ?? Number.NaN)
 }

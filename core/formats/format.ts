@@ -3,6 +3,7 @@
  * the format of the exchange, and never which format it is.
  */
 import type { Body } from './body.ts'
+import type { RateState } from './rate-headers.ts'
 import type { GatewayError } from '../errors.ts'
 import type { Usage } from '../money/usage.ts'
 import type { OutgoingEvent, ReplyEvent, Rewriter } from './events.ts'
@@ -148,6 +149,8 @@ export interface Format {
   decodeUsage(raw: RawUsage): CountedUsage | undefined
   /** Usage as this format spells it: `decodeUsage` reads it. */
   encodeUsage(usage: Usage): RawUsage
+  /** The headers that say what is left of a key's rates. @param now milliseconds since the epoch */
+  rateHeaders(rates: readonly RateState[], now: number): Record<string, string>
   /** HTTP status of an error in this format. */
   status(error: GatewayError): number
   /** Body of an error reply. */

@@ -24,6 +24,8 @@ const SPELLINGS: Readonly<Record<ErrorCode, Spelling>> = {
   model_not_found: invalid('model_not_found'),
   format_not_allowed: invalid('format_not_allowed'),
   allocation_exhausted: { type: 'insufficient_quota', code: 'insufficient_quota' },
+  // Agents that know this type show when to go on.
+  window_exhausted: { type: 'usage_limit_reached', code: 'rate_limit_exceeded' },
   quota_exhausted: { type: 'rate_limit_exceeded', code: 'rate_limit_exceeded' },
   rate_limited: { type: 'rate_limit_exceeded', code: 'rate_limit_exceeded' },
   context_too_long: invalid('context_length_exceeded'),
@@ -51,15 +53,21 @@ const SPELLINGS: Readonly<Record<ErrorCode, Spelling>> = {
 }
 
 /** The `error` member. What the upstream reported takes precedence, if it may pass. */
-export function openaiError(error: GatewayError): Spelling & { message: string; param: string | null } {
+export function openaiError(
+  error: GatewayError,
+): Spelling & { message: string; param: string | null; resets_at?: number; resets_in_seconds?: number } {
   const { type, code } = SPELLINGS[error.code]
-  const upstream = error.details.upstream
+  const { upstream, resetsAt, retryAfterMs = 0 } = error.details
   return {
     message: error.message,
     type: upstream?.type ?? type,
     param: error.details.param ?? null,
     // If the upstream gave no code, the client gets none: clients act on the codes they know.
     code: upstream === undefined ? code : (upstream.code ?? upstream.errorCode ?? code),
+    ...(resetsAt !== undefined && {
+      resets_at: Math.ceil(resetsAt / 1000),
+      resets_in_seconds: Math.ceil(retryAfterMs / 1000),
+    }),
   }
 }
 

@@ -2,11 +2,12 @@
 import { randomBytes } from 'node:crypto'
 import { sideBySide } from '../lib/side-by-side.ts'
 import { turn } from '../lib/turns.ts'
-import type { SecretForms } from '../lib/prefixes.ts'
 import { GatewayError } from '../errors.ts'
 import { type Also, RecordsError, type Sql } from '../records/database.ts'
 import type { KeyRecord, RecordedKey } from '../records/key-records.ts'
 import { digestsOf, hintOf, isPublicId, newSecret, type Secret, secretDigest } from './secrets.ts'
+import type { KeySettings } from './settings.ts'
+import { newPlan } from '../plans/plan.ts'
 import type { Ledger } from '../ledger/ledger.ts'
 import { knownFirst } from '../ledger/known-first.ts'
 import type { Restored } from '../ledger/recovery/restore.ts'
@@ -54,13 +55,13 @@ export class KeyChanges {
   readonly #ledger: Ledger
   readonly #now: () => number
   readonly #observer: KeyObserver
-  readonly #settings: () => SecretForms
+  readonly #settings: () => KeySettings
 
   /**
    * @param now milliseconds since the epoch
    * @param settings what imported secrets look like
    */
-  constructor(ledger: Ledger, now: () => number, observer: KeyObserver, settings: () => SecretForms) {
+  constructor(ledger: Ledger, now: () => number, observer: KeyObserver, settings: () => KeySettings) {
     this.#settings = settings
     this.#ledger = ledger
     this.#now = now
@@ -99,11 +100,13 @@ export class KeyChanges {
       const { secret, digest, hint } = secrets()
       const id = `key_${randomBytes(9).toString('hex')}`
       const own = { id, account: account ?? id, type, name, batch, status: 'active' as const, createdAt }
-      const limits = { expiresAt, lifetimeMs, cap, metadata, manage }
-      created.push({ key: { ...own, ...limits, version: 1, digest, label: label || hint, hint, rotation: 0 }, secret })
+      const more = { expiresAt, lifetimeMs, cap, limits: wish.limits, metadata, manage }
+      created.push({ key: { ...own, ...more, version: 1, digest, label: label || hint, hint, rotation: 0 }, secret })
       if (created.length % MADE_AT_ONCE === 0) await turn()
     }
     const keys = created.map(({ key }) => key)
+    const terms = account === undefined ? this.#settings().planOf(type) : undefined
+    const plan = terms && JSON.stringify(newPlan(terms, createdAt, type))
     const recorded = await recordedSurely(
       this.#ledger.records,
       async () => {
@@ -112,7 +115,7 @@ export class KeyChanges {
         const { records } = this.#ledger
         if (account !== undefined) return records.keys.join(account, keys, at, within)
         await records.keys.add(
-          keys.map(key => ({ ...key, externalId })),
+          keys.map(key => ({ ...key, externalId, plan })),
           credits,
           at,
           within,
@@ -123,15 +126,15 @@ export class KeyChanges {
       true,
     )
     if (!recorded) throw new RangeError(`there is no balance ${account}`)
-    const reached = recorded === true ? await this.#writeNew(keys, wish) : 'unknown'
+    const reached = recorded === true ? await this.#writeNew(keys, wish, plan) : 'unknown'
     for (const { digest } of keys) this.#observer.appeared(digest)
     return created.map(each => ({ ...each, reached }))
   }
 
   /** Writes new keys to the store. They are recorded, so their secrets are valid soon in any case. */
-  async #writeNew(keys: readonly KeyRecord[], wish: NewKeys): Promise<'store' | 'records'> {
+  async #writeNew(keys: readonly KeyRecord[], wish: NewKeys, plan: string | undefined): Promise<'store' | 'records'> {
     try {
-      return await this.#write(await this.#recordedOf(keys, wish))
+      return await this.#write(await this.#recordedOf(keys, wish, plan))
     } catch {
       return 'records'
     }
@@ -141,9 +144,11 @@ export class KeyChanges {
   async #recordedOf(
     keys: readonly KeyRecord[],
     { credits, account, externalId = '' }: NewKeys,
+    plan: string | undefined,
   ): Promise<readonly RecordedKey[]> {
     const [grants, granted] = credits > 0n ? [1, credits] : [0, 0n]
     const fresh = {
+      plan,
       shared: false,
       grants,
       granted,
@@ -236,7 +241,7 @@ export class KeyChanges {
    */
   async edit(
     id: string,
-    { name, label, expiresAt, cap, type, metadata, manage }: KeyEdit,
+    { name, label, expiresAt, cap, limits, type, metadata, manage }: KeyEdit,
     { also }: ChangeExtras = {},
   ): Promise<Reached> {
     const edited = (key: RecordedKey): RecordedKey => ({
@@ -249,6 +254,7 @@ export class KeyChanges {
       ...(metadata !== undefined && { metadata }),
       ...(manage !== undefined && { manage }),
       ...(cap !== undefined && { cap: cap ?? undefined }),
+      ...(limits !== undefined && { limits: limits ?? undefined }),
     })
     return (await this.#change(id, edited, also)).reached
   }

@@ -1,12 +1,13 @@
 /** Customers' keys, as requests find them. The secrets themselves are never stored. */
 import { timingSafeEqual } from 'node:crypto'
 import type { LRUCache } from 'lru-cache'
-import type { SecretForms } from '../lib/prefixes.ts'
 import { GatewayError } from '../errors.ts'
 import type { Whose } from '../records/entry.ts'
 import type { KeyRecord } from '../records/key-records.ts'
 import { KeyChanges } from './changes.ts'
+import { Plans } from './plans.ts'
 import { digestsOf, secretDigest } from './secrets.ts'
+import { type KeySettings, NO_SETTINGS } from './settings.ts'
 import type { Ledger } from '../ledger/ledger.ts'
 import { balanceFrom } from '../ledger/reads.ts'
 import { readFields } from '../ledger/script/names.ts'
@@ -16,6 +17,8 @@ import type { Spender } from '../ledger/script/store-keys.ts'
 import { CLOSED_STORE } from '../ledger/recovery/refusals.ts'
 import { orUnavailable, unavailable } from '../records/unavailable.ts'
 import { lru } from '../lib/lru.ts'
+import { type KeyLimits, keyLimitsFrom } from '../plans/limits.ts'
+import { type Plan, planFrom } from '../plans/plan.ts'
 
 /** A key as the store has it. Its type is the name of a key type. */
 export interface Key extends Pick<
@@ -27,6 +30,10 @@ export interface Key extends Pick<
   readonly whose: Whose
   /** Changes whenever the record changes. */
   readonly version: string
+  /** Its own limits. Undefined for none. */
+  readonly limits: KeyLimits | undefined
+  /** The plan of its balance. Undefined for none. */
+  readonly plan: Plan | undefined
   /** Changes whenever the secret is rotated. `0` before the first rotation. */
   readonly rotation: string
   /** What it may use, what is left of that, and what it has been charged itself, in nano-credits, when the record was read. */
@@ -34,8 +41,6 @@ export interface Key extends Pick<
   readonly balance: bigint
   readonly settled: bigint
 }
-
-const NOTHING_IMPORTED: SecretForms = { prefixes: [], importSuffix: undefined }
 
 /** The fields of a key's record in the store, and those of its account. */
 const KEY_FIELDS = [
@@ -49,8 +54,9 @@ const KEY_FIELDS = [
   'createdAt',
   'cap',
   'elsewhere',
+  'limits',
 ] as const
-const ACCOUNT_FIELDS = ['balance', 'granted', 'held', 'part'] as const
+const ACCOUNT_FIELDS = ['balance', 'granted', 'held', 'part', 'plan'] as const
 
 /** How long an unknown secret is remembered, in milliseconds, and how many. */
 const ABSENT_MS = 5000
@@ -63,10 +69,12 @@ const KNOWN_MAX = 100_000
 export class Keys {
   /** Creates and changes keys, and finds them as operators do. */
   readonly changes: KeyChanges
+  /** Changes the plans of balances. */
+  readonly plans: Plans
   readonly #ledger: Ledger
   readonly #now: () => number
-  /** What imported secrets look like. A reload changes it. */
-  settings: SecretForms
+  /** A reload changes them. */
+  settings: KeySettings
   /** Cached records by the digests of their secrets. */
   readonly #found: LRUCache<string, Key>
   /**
@@ -81,12 +89,12 @@ export class Keys {
 
   /**
    * @param cacheMs how long a record is cached; a hold always checks the record's version as well
-   * @param settings what imported secrets look like
    */
-  constructor(ledger: Ledger, cacheMs: number, now: () => number, settings: SecretForms = NOTHING_IMPORTED) {
+  constructor(ledger: Ledger, cacheMs: number, now: () => number, settings = NO_SETTINGS) {
     this.settings = settings
     this.#ledger = ledger
     this.#now = now
+    this.plans = new Plans(ledger)
     this.changes = new KeyChanges(
       ledger,
       now,
@@ -244,7 +252,7 @@ function keyFrom(
   { account, key: id }: { readonly account: string; readonly key: string },
   fields: KeyFields,
 ): Key | undefined {
-  const { type, status, expiresAt, version, label, rotation, createdAt, cap, elsewhere, part } = fields
+  const { type, status, expiresAt, version, label, rotation, createdAt, cap, elsewhere, part, plan } = fields
   if (!type) return undefined
   const limits = {
     account: balanceFrom(fields),
@@ -267,6 +275,8 @@ function keyFrom(
     // A key without it is older than the field.
     createdAt: Number(createdAt ?? 0),
     cap: limits.cap,
+    limits: fields.limits ? keyLimitsFrom(fields.limits) : undefined,
+    plan: plan ? planFrom(plan) : undefined,
     balance,
     granted,
     settled: limits.part?.charged ?? limits.account.settled,

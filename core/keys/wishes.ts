@@ -13,6 +13,8 @@ export interface NewKeys {
   readonly expiresAt: number | undefined
   /** The most that each may be charged in its life, in nano-credits. */
   readonly cap?: bigint | undefined
+  /** Limits of their own, as JSON. */
+  readonly limits?: string | undefined
   /** For how long each is valid from its first use, in milliseconds, instead of an expiry. */
   readonly lifetimeMs?: number | undefined
   readonly metadata?: Metadata | undefined
@@ -31,6 +33,8 @@ export interface KeyEdit {
   readonly expiresAt?: number | null | undefined
   /** In nano-credits; null for no cap. */
   readonly cap?: bigint | null | undefined
+  /** As JSON; null for none. */
+  readonly limits?: string | null | undefined
   readonly type?: string | undefined
   readonly metadata?: Metadata | undefined
   readonly manage?: boolean | undefined

@@ -11,6 +11,10 @@ export interface Limits {
   readonly elsewhere?: bigint | undefined
   /** What the key has of the account, if several keys share that. */
   readonly part: Part | undefined
+  /** The windows of its plan, as the script writes them. */
+  readonly windows?: string | null
+  /** The windows and the rates of the key itself. */
+  readonly ofKey?: { readonly windows: string | null; readonly rates: string | null }
 }
 
 /**

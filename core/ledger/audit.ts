@@ -3,7 +3,7 @@
  * a number in its account, so it is known exactly which entries each side has counted.
  */
 import { sideBySide } from '../lib/side-by-side.ts'
-import { type Balance, chargesAdded, type HistoryEntry } from '../records/entry.ts'
+import { type Balance, chargesAdded, costOf, type HistoryEntry } from '../records/entry.ts'
 import type { RecordedAccount } from '../records/account-rows.ts'
 import type { RecordedKey } from '../records/key-records.ts'
 import { chargeParts, recomputed } from './entries.ts'
@@ -285,8 +285,9 @@ class AccountAudit {
 
   /** Recomputes the charge of an entry. */
   async #reprice(entry: HistoryEntry): Promise<void> {
-    const { id, kind, charge, waived, notes } = entry
-    if (kind === 'credit' || (charge + waived === 0n && !notes.usage)) return
+    const { id, kind, notes } = entry
+    const cost = costOf(entry)
+    if (kind === 'credit' || (cost === 0n && !notes.usage)) return
     const parts = chargeParts(notes)
     if (parts.length === 0) {
       this.unversioned++
@@ -298,8 +299,8 @@ class AccountAudit {
     if (exact === undefined) {
       const versions = parts.map(({ price }) => price).join(', ')
       this.findings.push(`entry ${id}: the numbers of its price version (${versions}) are missing`)
-    } else if (exact !== charge + waived) {
-      this.findings.push(`entry ${id}: its usage costs ${exact} nano-credits, but ${charge + waived} were charged`)
+    } else if (exact !== cost) {
+      this.findings.push(`entry ${id}: its usage costs ${exact} nano-credits, but ${cost} were charged`)
     }
   }
 }

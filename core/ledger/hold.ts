@@ -19,7 +19,57 @@ export type HoldAnswer =
   | { readonly kind: 'insufficient'; readonly balance: bigint; readonly resetsAt: number; readonly ofShare: boolean }
   /** The balance has enough, but the cap of the key does not: so much is left of it, which may be below zero. */
   | { readonly kind: 'capped'; readonly left: bigint }
+  | Limited
   | { readonly kind: 'disabled' | 'expired' | 'stale' | 'busy' }
+
+/** Why a hold gets nothing although the balance may have enough. */
+export type Limited =
+  /** A rate of the key is used up, for so long. */
+  | { readonly kind: 'limited'; readonly what: 'requests' | 'tokens'; readonly waitMs: number }
+  /**
+   * A window has too little: `used`, or because running holds have `filled` it. It is one of the plan or of the key's limits.
+   * `balance`: what the balance has, which may be below zero.
+   */
+  | {
+      readonly kind: 'used' | 'filled'
+      readonly isOfKey: boolean
+      readonly place: number
+      readonly resetsAt: number
+      readonly balance: bigint
+    }
+
+/** The windows and rates in which a hold needs room, beside or instead of the credits of the balance. */
+export interface HoldBounds {
+  /** The version of the balance's plan; '' without one. */
+  readonly planVersion: string
+  /** Whether the credits of the balance may be used. */
+  readonly credits: boolean
+  /** What a key may be charged in its life, by its type, in nano-credits. */
+  readonly cap: bigint | undefined
+  /** Return the windows of the plan that count the request, and those of the key, as the script asks for them. */
+  readonly windows: (now: number) => string
+  readonly keyWindows: (now: number) => string
+  /** The requests and tokens that a minute allows, as the script asks for them. */
+  readonly rates: string
+  /** The tokens of the amount, and those of the least amount. */
+  readonly tokens: number
+  readonly leastTokens: number
+}
+
+/** What nearly all holds need: the credits of the balance. */
+export const UNBOUNDED: HoldBounds = {
+  planVersion: '',
+  credits: true,
+  cap: undefined,
+  windows: () => '',
+  keyWindows: () => '',
+  rates: '',
+  tokens: 0,
+  leastTokens: 0,
+}
+
+/** The claims of a hold that has none, as the script writes them. */
+export const NO_CLAIMS = '-'
 
 /** A request for a hold, and how its cost so far is known while it runs. */
 export interface HoldRequest extends HoldName {
@@ -36,6 +86,8 @@ export interface HoldRequest extends HoldName {
   readonly concurrency?: number | undefined
   /** For how long the request has waited for one of them to end, in milliseconds. */
   readonly waitedMs?: number | undefined
+  /** The windows and rates in which it needs room. */
+  readonly bounds?: HoldBounds | undefined
   /** For a hold of a quota: the quota. */
   readonly quota?: Quota | undefined
   /** For a quota in cost: what the request costs for each nano-credit that it is charged, in nano-units. */
@@ -45,7 +97,7 @@ export interface HoldRequest extends HoldName {
   /** Stored with the hold, for the entry that is written if the gateway dies. */
   readonly notes: Notes
   /** Returns the charge for what the customer has received so far, in nano-credits, with its notes. */
-  readonly floor: () => { readonly charge: bigint; readonly notes: Partial<Notes> }
+  readonly floor: () => { readonly charge: bigint; readonly tokens?: number; readonly notes: Partial<Notes> }
   /** Called when the exchange must end: its key was disabled, or a newer abandoned reply took its place. */
   readonly endExchange?: ((why: EndReason) => void) | undefined
 }
@@ -58,6 +110,17 @@ export interface HoldName extends Spender {
   readonly id: string
 }
 
+/** The windows of a plan, and the rates of a key, when a hold was taken. */
+export interface HoldStanding {
+  /** The text of the script. */
+  readonly windows: string
+  /** The places of the windows that began anew with it. */
+  readonly renewed: readonly number[]
+  /** When the rates of requests and of tokens are unused again, in milliseconds since the epoch; 0 without such a limit. */
+  readonly requestsFreeAt: number
+  readonly tokensFreeAt: number
+}
+
 /** A hold that this process renews until it settles it. */
 export class Hold implements HoldName, Indexed {
   index = -1
@@ -68,6 +131,12 @@ export class Hold implements HoldName, Indexed {
   amount: bigint
   /** What the key may still hold. */
   balance: bigint
+  /** What it has taken of windows and rates, as the script writes it. */
+  claims = NO_CLAIMS
+  /** The tokens that were wanted last. */
+  tokens = 0
+  /** What its windows and rates were when it was taken. */
+  standing: HoldStanding | undefined
   /** Whether this process has settled the hold. */
   over = false
   /** Whether the client has left and the reply is being read to the end in one of the key's slots for such replies. */
@@ -78,6 +147,7 @@ export class Hold implements HoldName, Indexed {
     this.bucket = bucket
     this.amount = amount
     this.balance = balance
+    this.tokens = request.bounds?.tokens ?? 0
   }
 
   get account(): string {
@@ -103,6 +173,8 @@ export class Hold implements HoldName, Indexed {
 /** How a hold ends. */
 export interface HoldEnd {
   readonly charge: bigint
+  /** The tokens that windows and rates count. */
+  readonly tokens?: number | undefined
   readonly kind: 'settle' | 'void'
   readonly notes: Notes
   /** What this exchange is among the resends of one request, if it is one of them. */

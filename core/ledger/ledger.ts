@@ -16,10 +16,19 @@ import { Background } from './background.ts'
 import { Buckets } from './script/buckets.ts'
 import { Claims } from './claims.ts'
 import { Continuity } from './recovery/continuity.ts'
-import { type HoldEnd, type EndReason, Hold, type HoldAnswer, type HoldName, type HoldRequest } from './hold.ts'
+import {
+  type HoldEnd,
+  type EndReason,
+  Hold,
+  type HoldAnswer,
+  type HoldName,
+  type HoldRequest,
+  NO_CLAIMS,
+} from './hold.ts'
 import { Deliveries } from './deliveries.ts'
 import { UncertainHolds } from './uncertain-holds.ts'
 import { KeptItems } from './kept-items.ts'
+import { limitedFrom, standingFrom } from './hold-answers.ts'
 import { holdOperation } from './operations.ts'
 import { PriceBook } from './price-book.ts'
 import { Reads } from './reads.ts'
@@ -31,7 +40,7 @@ import { operation } from './script/names.ts'
 import { Scripts } from './script/scripts.ts'
 import { orUnavailable, unavailable } from '../records/unavailable.ts'
 import { type Settlement, settlementOf } from './settlement.ts'
-import { Settler } from './settler.ts'
+import { inTime, Settler } from './settler.ts'
 import { StoredObjects } from './stored-objects.ts'
 
 /** Balances are below this amount in nano-credits, so that the script calculates exactly. */
@@ -39,10 +48,6 @@ const EXACT_MAX = 2n ** 53n
 
 /** Interval at which recorded settlements are dropped, in milliseconds. */
 const DROP_EVERY_MS = 1000
-
-/** How often the next window of a quota is tried, and how much later each time, in milliseconds. */
-const WINDOW_TRIES = 5
-const WINDOW_STEP_MS = 1000
 
 /** What a ledger is made of. */
 export interface LedgerNeeds {
@@ -196,10 +201,12 @@ export class Ledger {
       this.#uncertain.add(settlementOf({ account, key, id, bucket }, end, this.continuity.now()))
       throw thrown
     }
-    const [kind, sum = '0', other = '0', which] = answer
+    const [kind, sum = '0', other = '0', which = '', claims, ...standing] = answer
     if (kind === 'held') {
-      if (which === 'begun') void this.background.noteFirstUse(request.key ?? account)
+      if (which.startsWith('begun')) void this.background.noteFirstUse(request.key ?? account)
       const hold = new Hold(request, bucket, BigInt(sum), BigInt(other))
+      hold.claims = claims ?? NO_CLAIMS
+      hold.standing = standingFrom(which, standing)
       const facts = (): object => ({ account, id, asked: request.amount, held: hold.amount, balance: hold.balance })
       assertMoney(hold.amount <= request.amount, 'a hold is at most what was asked for', facts)
       assertMoney(hold.balance < EXACT_MAX, 'a balance is below 2^53', facts)
@@ -209,28 +216,27 @@ export class Ledger {
     if (kind === 'insufficient')
       return { kind, balance: BigInt(sum), resetsAt: Number(other), ofShare: which === 'share' }
     if (kind === 'capped') return { kind, left: BigInt(sum) }
-    return { kind: kind as 'busy' }
+    return limitedFrom(answer) ?? { kind: kind as 'busy' }
   }
 
-  /** Asks the store for a hold. The clock of this process may be a little behind the end of a quota's window. */
-  async #requested(request: HoldRequest, bucket: string): Promise<readonly string[]> {
+  /** Asks the store for a hold. */
+  #requested(request: HoldRequest, bucket: string): Promise<readonly string[]> {
     const { leaseMs } = this.#config
-    for (let tries = 0; ; tries++) {
-      const now = this.continuity.now() + tries * WINDOW_STEP_MS
-      const answer = await this.scripts.run(holdOperation(request, bucket, { leaseMs, now }, this.scripts.keys))
-      if (answer[0] !== 'window') return answer
-      if (tries === WINDOW_TRIES) throw unavailable(new Error('the window of a quota is unclear'))
-    }
+    return inTime(this.continuity.now(), now =>
+      this.scripts.run(holdOperation(request, bucket, { leaseMs, now }, this.scripts.keys)),
+    )
   }
 
   /**
-   * Extends a running hold to an amount, or as far as the balance allows. A hold that was lost in between is restored.
+   * Extends a running hold to an amount, or as far as its purse allows. A hold that was lost in between is restored.
+   * @param tokens what the amount is for, if windows count them
    * @returns `over` if it has been settled, `off` if its key is disabled and gets nothing more
    * @throws GatewayError unavailable
    */
-  async extend(hold: Hold, amount: bigint): Promise<'held' | 'over' | 'off'> {
+  async extend(hold: Hold, amount: bigint, tokens = 0): Promise<'held' | 'over' | 'off'> {
     if (hold.over) return 'over'
-    const [kind, held = '0', balance = '0'] = await this.#settler.extend(hold, amount)
+    hold.tokens = tokens
+    const [kind, held = '0', balance = '0', claims] = await this.#settler.extend(hold, amount)
     if (kind === 'off') {
       hold.request.endExchange?.(held as EndReason)
       return 'off'
@@ -238,6 +244,7 @@ export class Ledger {
     if (kind !== 'held') return 'over'
     hold.amount = BigInt(held)
     hold.balance = BigInt(balance)
+    if (claims !== undefined) hold.claims = claims
     const facts = (): object => ({
       account: hold.account,
       id: hold.id,

@@ -1,8 +1,8 @@
 /** The operations on holds, with their keys and arguments in the order that the script expects. */
-import { type HistoryEntry, reapedCharge } from '../records/entry.ts'
+import { type HistoryEntry, reapedParts } from '../records/entry.ts'
 import { notesText } from '../records/notes.ts'
-import type { Hold, HoldRequest } from './hold.ts'
-import { partMs, ROLLING_PARTS, windowAt } from './quota-windows.ts'
+import { type Hold, type HoldRequest, NO_CLAIMS, UNBOUNDED } from './hold.ts'
+import { partMs, ROLLING_PARTS, windowAt } from '../plans/calendar.ts'
 import { type Operation, operation } from './script/names.ts'
 import type { Settlement } from './settlement.ts'
 import { leaseName, ownerOf, type StoreKeys } from './script/store-keys.ts'
@@ -12,7 +12,7 @@ export type Verdict = '' | '?' | 'N' | `R${string}:${string}`
 
 /** Returns the verdict of the records on an exchange that they know only as reaped, or not at all. */
 export function verdictOf(known: HistoryEntry | undefined): Verdict {
-  return known ? `R${String(reapedCharge(known))}:${String(known.ordinal)}` : 'N'
+  return known ? `R${reapedParts(known)}:${String(known.ordinal)}` : 'N'
 }
 
 /** The settings of the ledger that a settlement needs. */
@@ -36,7 +36,10 @@ export function holdOperation(
   if (!quota) {
     const waitedMs = Math.floor(request.waitedMs ?? 0)
     const ofKey = { ...names, record: keys.record(request), slots: keys.slots(request) }
-    const args = { ...wanted, owner: ownerOf(request), version, concurrency, half, waitedMs }
+    const { planVersion, credits, cap = '', rates, tokens, leastTokens, ...bounds } = request.bounds ?? UNBOUNDED
+    const windows = { windows: bounds.windows(now), keyWindows: bounds.keyWindows(now) }
+    const limits = { planVersion, credits, typeCap: cap, rates, tokens, leastTokens }
+    const args = { ...wanted, ...windows, ...limits, owner: ownerOf(request), version, concurrency, half, waitedMs }
     return operation('hold', account, ofKey, args)
   }
   const ofQuota = { ...wanted, quota: quota.amount, sharer }
@@ -49,10 +52,19 @@ export function holdOperation(
   return operation('quota', account, { ...names, shares }, { ...ofQuota, from, ends: until })
 }
 
+/** What a hold is extended to. */
+interface Extension {
+  readonly amount: bigint
+  readonly leaseMs: number
+  readonly verdict: Verdict
+  /** By the store's clock. Only holds with windows need it. */
+  readonly now?: number
+}
+
 /** Returns the operation that extends a hold to an amount. */
 export function extendOperation(
   hold: Hold,
-  { amount, leaseMs, verdict }: { amount: bigint; leaseMs: number; verdict: Verdict },
+  { amount, leaseMs, verdict, now = 0 }: Extension,
   keys: StoreKeys,
 ): Operation {
   const { account, id, bucket, request } = hold
@@ -78,13 +90,18 @@ export function extendOperation(
     bucket,
     notes: notesText({ ...request.notes, ...notes }),
     verdict,
+    windows: request.bounds?.windows(now) ?? '',
+    keyWindows: request.bounds?.keyWindows(now) ?? '',
+    typeCap: request.bounds?.cap ?? '',
+    tokens: hold.tokens,
+    claims: hold.claims,
   })
 }
 
 /** Returns the operation that renews the lease of a hold. */
 export function renewOperation(hold: Hold, leaseMs: number, keys: StoreKeys): Operation {
   const { account, id, bucket, request, abandoned } = hold
-  const { charge, notes } = request.floor()
+  const { charge, notes, tokens = 0 } = request.floor()
   const { leases } = keys.of(account)
   const names = { record: keys.record(hold), hold: keys.hold(account, id), leases, slots: keys.slots(hold) }
   return operation('renew', account, names, {
@@ -95,6 +112,7 @@ export function renewOperation(hold: Hold, leaseMs: number, keys: StoreKeys): Op
     rotation: request.rotation ?? '',
     abandoned,
     notes: notesText({ ...request.notes, ...notes }),
+    tokens,
   })
 }
 
@@ -105,7 +123,7 @@ export function settleOperation(
   keys: StoreKeys,
   { retriesMs, waivers, freeEntries }: SettlementLimits,
 ): Operation {
-  const { account, id, bucket, charge, kind, notes, attempt: resend } = settlement
+  const { account, id, bucket, charge, kind, notes, attempt: resend, tokens = 0, claims = NO_CLAIMS } = settlement
   const { account: own, leases, stream } = keys.of(account)
   const names = {
     account: own,
@@ -130,6 +148,8 @@ export function settleOperation(
     resendsMs: retriesMs,
     waiversMax: waivers,
     freeEntriesMax: freeEntries,
+    tokens,
+    claims,
   })
 }
 

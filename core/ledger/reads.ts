@@ -2,7 +2,8 @@
 import type { Redis } from 'ioredis'
 import type { Quota } from '../config/config.ts'
 import { assertMoney } from '../money/assertions.ts'
-import { partMs, quotaAccount, ROLLING_PARTS, shareOf, windowAt } from './quota-windows.ts'
+import { partMs, ROLLING_PARTS, windowAt } from '../plans/calendar.ts'
+import { quotaAccount, shareOf } from './quotas.ts'
 import {
   type Balance,
   type Count,
@@ -67,26 +68,28 @@ export class Reads {
 
   /**
    * Returns an account's sums, and what one of its keys has of them. Undefined if the store does not know the account.
+   * @param isLimited whether the windows and rates of the key itself are wanted
    * @throws GatewayError unavailable
    */
-  async limits({
-    spender,
-    cap,
-  }: {
-    readonly spender: Spender
-    readonly cap: bigint | undefined
-  }): Promise<Limits | undefined> {
+  async limits(
+    { spender, cap }: { readonly spender: Spender; readonly cap: bigint | undefined },
+    isLimited = false,
+  ): Promise<Limits | undefined> {
     const { keys } = this.#scripts
     const own = keys.of(spender.account).account
-    const [[granted, balance, held, part], elsewhere] = await this.lookUp(redis =>
-      Promise.all([
-        redis.hmget(own, FIELDS.granted, FIELDS.balance, FIELDS.held, partField(spender)),
-        cap === undefined ? null : redis.hget(keys.record(spender), FIELDS.elsewhere),
-      ]),
+    const [[granted, balance, held, windows = null, part], [elsewhere, ofKey = null, rates = null]] = await this.lookUp(
+      redis =>
+        Promise.all([
+          redis.hmget(own, FIELDS.granted, FIELDS.balance, FIELDS.held, FIELDS.windows, partField(spender)),
+          cap === undefined && !isLimited
+            ? []
+            : redis.hmget(keys.record(spender), FIELDS.elsewhere, FIELDS.keyWindows, FIELDS.rates),
+        ]),
     )
     if (balance === null) return undefined
     const account = balanceFrom({ granted, balance, held })
-    return { account, cap, part: partOf(spender, part ?? null), elsewhere: BigInt(elsewhere || 0) }
+    const sums = { account, cap, part: partOf(spender, part ?? null), elsewhere: BigInt(elsewhere || 0) }
+    return { ...sums, windows, ofKey: { windows: ofKey, rates } }
   }
 
   /** Returns how much of a quota an upstream account has used, and when that begins to change. */

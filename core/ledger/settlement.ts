@@ -4,7 +4,7 @@ import { assertMoney } from '../money/assertions.ts'
 import { MAX_AMOUNT } from '../money/credits.ts'
 import { isId, timeOfId } from '../lib/ids.ts'
 import { bucketAt } from './script/buckets.ts'
-import type { ResendPart, HoldEnd, HoldName } from './hold.ts'
+import { type ResendPart, type HoldEnd, type HoldName, NO_CLAIMS } from './hold.ts'
 import { notesText } from '../records/notes.ts'
 
 /** A settlement as it is sent to the store. */
@@ -14,6 +14,9 @@ export interface Settlement extends HoldName {
   readonly bucket: string
   /** In nano-credits. */
   readonly charge: string
+  /** The tokens that windows and rates count, and what the hold has taken of them, if it has. */
+  readonly tokens?: number | undefined
+  readonly claims?: string | undefined
   readonly kind: HoldEnd['kind']
   /** The notes as `notesText` writes them. */
   readonly notes: string
@@ -25,8 +28,14 @@ export interface Settlement extends HoldName {
 
 /** Returns the settlement for an end. */
 export function settlementOf(
-  { account, key, id, bucket }: HoldName & { readonly bucket?: string | undefined },
-  { charge, kind, notes, resend }: HoldEnd,
+  {
+    account,
+    key,
+    id,
+    bucket,
+    claims = NO_CLAIMS,
+  }: HoldName & { readonly bucket?: string | undefined; readonly claims?: string | undefined },
+  { charge, tokens = 0, kind, notes, resend }: HoldEnd,
   at: number,
 ): Settlement {
   assertMoney(charge >= 0n && charge <= MAX_AMOUNT, 'a charge is an amount', () => ({ account, id, charge }))
@@ -38,6 +47,7 @@ export function settlementOf(
     id,
     bucket: bucket ?? bucketAt(timeOfId(id)),
     charge: String(charge),
+    ...(claims !== NO_CLAIMS && { tokens, claims }),
     kind,
     notes: notesText(notes),
     ...(resend && { attempt: resend }),

@@ -13,6 +13,26 @@ import type { Scripts } from './script/scripts.ts'
 import { unavailable } from '../records/unavailable.ts'
 import type { Settlement } from './settlement.ts'
 
+/** How often the next window is tried, and how much later each time, in milliseconds. */
+const WINDOW_TRIES = 5
+const WINDOW_STEP_MS = 1000
+
+/**
+ * Runs an operation that asks for windows. The clock of this process may be a little behind the end of one.
+ * @param now by the store's clock
+ * @throws GatewayError unavailable
+ */
+export async function inTime(
+  now: number,
+  run: (now: number) => Promise<readonly string[]>,
+): Promise<readonly string[]> {
+  for (let tries = 0; tries <= WINDOW_TRIES; tries++) {
+    const answer = await run(now + tries * WINDOW_STEP_MS)
+    if (answer[0] !== 'window') return answer
+  }
+  throw unavailable(new Error('a window is unclear'))
+}
+
 /** Sends what needs to know how an exchange ended. */
 export class Settler {
   readonly #scripts: Scripts
@@ -56,7 +76,17 @@ export class Settler {
     const { leaseMs } = this.#limits
     const known = await this.#recorded(hold.id)
     const verdict = verdictOf(known)
-    return this.#scripts.run(extendOperation(hold, { amount, leaseMs, verdict }, this.#scripts.keys))
+    return this.#extended(hold, { amount, leaseMs, verdict })
+  }
+
+  /** Runs an extension. The clock of this process may be a little behind the end of a window. */
+  async #extended(
+    hold: Hold,
+    extension: Omit<Parameters<typeof extendOperation>[1], 'now'>,
+  ): Promise<readonly string[]> {
+    return inTime(this.#continuity.now(), now =>
+      this.#scripts.run(extendOperation(hold, { ...extension, now }, this.#scripts.keys)),
+    )
   }
 
   /**
@@ -66,9 +96,7 @@ export class Settler {
    */
   async extend(hold: Hold, amount: bigint): Promise<readonly string[]> {
     const { leaseMs } = this.#limits
-    return this.#asking(hold, hold.bucket, verdict =>
-      this.#scripts.run(extendOperation(hold, { amount, leaseMs, verdict }, this.#scripts.keys)),
-    )
+    return this.#asking(hold, hold.bucket, verdict => this.#extended(hold, { amount, leaseMs, verdict }))
   }
 
   #settle(settlement: Settlement, verdict: Verdict): Promise<readonly string[]> {

@@ -45,6 +45,13 @@ export function holdFor(x: Pick<Billable, 'model'>, output: number, terms: Terms
   return dearestCharge({ usage, pass, price }, terms, held, terms.imageTokens)
 }
 
+/** Returns the tokens that such a hold is for. */
+export function tokensHeld(x: Pick<Billable, 'model'>, output: number, terms: Terms, held: HeldCalls): number {
+  const input = asInput(terms, estimateInput(x, terms, SAFE_BYTES_PER_TOKEN), x.model.entry.price)
+  const usage = withRounds(input, held.results, terms, windowOf(x.model))
+  return inputTokens(usage) + output + terms.extras.predicted
+}
+
 /**
  * Returns what to hold for besides the request's own tokens. A stream that reports its calls holds for one, since it can
  * be ended at the next one. Other replies hold for every call that the request allows.
@@ -140,6 +147,13 @@ export function runningCharge(x: Billable, terms: Terms, ahead = 0, isCallAhead 
     chargeAll([...parts, ...adviceOf(inputOfPass(x, terms), 1, terms), ...image]) +
     fees.reduce((most, fee) => (fee > most ? fee : most), 0n)
   )
+}
+
+/** Returns the tokens that the exchange may have used so far, plus a number of further output tokens. */
+export function runningTokens(x: Billable, terms: Terms, ahead: number): number {
+  const usage = cancelUsage(x, terms)
+  const most = x.model.entry.reasoningInLimit ? outputLimit(x) : Infinity
+  return inputTokens(usage) + Math.max(usage.output, Math.min(usage.output + ahead, most))
 }
 
 /** Returns what a reply has reported as used, as far as it is plausible, whatever became of the reply. */

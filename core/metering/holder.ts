@@ -1,12 +1,13 @@
 /** The holds of a request: on its key's account, and on the quotas of the upstream account that it asks. */
-import type { KeyType, Quota } from '../config/config.ts'
+import type { Quota } from '../config/config.ts'
 import { afterWait, GatewayError } from '../errors.ts'
 import type { BuiltInExchange, BuiltInWith } from '../exchange/built-in.ts'
-import { type HoldEnd, type Hold, type HoldAnswer, type HoldRequest, scaled } from '../ledger/hold.ts'
-import type { Keys } from '../keys/keys.ts'
+import { type HoldBounds, type HoldEnd, type Hold, type HoldAnswer, type HoldRequest, scaled } from '../ledger/hold.ts'
+import type { Key, Keys } from '../keys/keys.ts'
 import type { Ledger } from '../ledger/ledger.ts'
-import { quotaAccount } from '../ledger/quota-windows.ts'
-import { formatCredits } from '../money/credits.ts'
+import { quotaAccount } from '../ledger/quotas.ts'
+import type { KeyLimits } from '../plans/limits.ts'
+import { refusal } from './refusals.ts'
 import { chargeAll, greatestFactor } from '../money/price.ts'
 import type { Notes } from '../records/entry.ts'
 import type { Bill } from './bill.ts'
@@ -36,6 +37,17 @@ export type QuotaHolds =
 type Answer =
   { readonly kind: 'held'; readonly hold: Hold; readonly quotas: QuotaHolds } | Exclude<HoldAnswer, { kind: 'held' }>
 
+/** Returns the windows and rates in which a hold of a key needs room. */
+type BoundsOf = (key: Key) => HoldBounds | undefined
+
+/** What is asked for on the key's account. */
+interface Asked {
+  readonly own: HoldRequest
+  /** Of the key, by which it is found again if its record has changed. */
+  readonly secret: string
+  readonly bounds: BoundsOf
+}
+
 const NO_QUOTAS: QuotaHolds = { kind: 'held', holds: [] }
 
 /** Requests and ends the holds of requests. */
@@ -49,25 +61,28 @@ export class Holder {
   /**
    * Holds on the key's account, and on the quotas of the first upstream account that has something left in each. A request of a
    * key that has too many running ones waits in line, without holding anything.
-   * @param secret of the key, by which it is found again if its record has changed
+   * @param bounds returns the windows and rates of a key
    * @throws GatewayError if the key may not hold, or if no account has anything left
    */
   async hold(
     own: HoldRequest,
-    x: Known,
-    secret: string,
-    { concurrency, concurrencyWaitMs }: Pick<KeyType, 'concurrency' | 'concurrencyWaitMs'>,
+    x: Known & BuiltInWith<'secret'>,
+    limits: KeyLimits,
+    bounds: BoundsOf,
   ): Promise<readonly [key: Hold, quotas: readonly Hold[]]> {
     const { meter, now, config } = this.#host
+    const { concurrency = 0, queueMs = 0 } = limits
     // The stage has a time limit of its own.
-    const waitMs = Math.min(concurrencyWaitMs, config.limits.stageMs / 2)
+    const waitMs = Math.min(queueMs, config.limits.stageMs / 2)
+    const asked: Asked = { own: { ...own, bounds: bounds(x.key) }, secret: x.secret, bounds }
     const answer = await meter.lines.ask<Answer>(
       x.key.id,
       { most: concurrency, waitMs, signal: () => x.signal },
-      () => this.#holdAtOnce(own, x, secret),
-      waitedMs => this.#holdInTurn({ ...own, waitedMs }, x, secret),
+      () => this.#holdAtOnce(asked, x),
+      waitedMs => this.#holdInTurn({ ...asked, own: { ...asked.own, waitedMs } }, x),
     )
-    if (answer.kind !== 'held') throw refusal(answer, own, config.contact)
+    if (answer.kind !== 'held')
+      throw refusal(answer, asked.own, { key: x.key, limits, format: x.format, contact: config.contact, now: now() })
     let { quotas } = answer
     try {
       let resetsAt = Infinity
@@ -90,8 +105,8 @@ export class Holder {
   }
 
   /** Asks for all holds in one call to the store. */
-  async #holdAtOnce(own: HoldRequest, x: Known, secret: string): Promise<Answer> {
-    const [key, quotas] = await Promise.allSettled([this.#holdOwn(own, secret), this.holdQuotas(own, x)])
+  async #holdAtOnce(asked: Asked, x: Known): Promise<Answer> {
+    const [key, quotas] = await Promise.allSettled([this.#holdOwn(asked), this.holdQuotas(asked.own, x)])
     if (key.status === 'fulfilled' && quotas.status === 'fulfilled' && key.value.kind === 'held')
       return { ...key.value, quotas: quotas.value }
     if (quotas.status === 'fulfilled' && quotas.value.kind === 'held')
@@ -103,11 +118,11 @@ export class Holder {
   }
 
   /** Asks for the key's hold first: while a request waits, others use the quotas. */
-  async #holdInTurn(own: HoldRequest, x: Known, secret: string): Promise<Answer> {
-    const key = await this.#holdOwn(own, secret)
+  async #holdInTurn(asked: Asked, x: Known): Promise<Answer> {
+    const key = await this.#holdOwn(asked)
     if (key.kind !== 'held') return key
     try {
-      return { ...key, quotas: await this.holdQuotas(own, x) }
+      return { ...key, quotas: await this.holdQuotas(asked.own, x) }
     } catch (thrown) {
       this.#giveBack([key.hold], GatewayError.from(thrown))
       throw thrown
@@ -168,14 +183,20 @@ export class Holder {
   }
 
   /** Requests the hold on the key's account. If the key's record has changed, reads it again. */
-  async #holdOwn(request: HoldRequest, secret: string): Promise<HoldAnswer> {
+  async #holdOwn({ own, secret, bounds }: Asked): Promise<HoldAnswer> {
     const { ledger, keys } = this.#host
-    const answer = await ledger.hold(request)
+    const answer = await ledger.hold(own)
     if (answer.kind !== 'stale') return answer
     const key = await keys.refind(secret)
     if (!key || key.status !== 'active') return { kind: 'disabled' }
-    // A key that was moved spends from another balance now.
-    return ledger.hold({ ...request, ...key.spender, version: key.version, rotation: key.rotation })
+    // A key that was moved spends from another balance now, with another plan.
+    return ledger.hold({
+      ...own,
+      ...key.spender,
+      version: key.version,
+      rotation: key.rotation,
+      bounds: bounds(key),
+    })
   }
 
   /** Voids the holds of a request that is not sent. */
@@ -241,33 +262,4 @@ function usedUp(resetsAt: number, ofShare: boolean, now: number): GatewayError {
       : `The quota of this model is used up until ${at}.`,
     ...afterWait(Math.max(wait, 1000)),
   })
-}
-
-/** The error for a hold that the key's account refuses. */
-function refusal(answer: HoldAnswer, request: HoldRequest, contact: string): GatewayError {
-  switch (answer.kind) {
-    case 'insufficient': {
-      const [has, needs] = [formatCredits(answer.balance), formatCredits(request.least)]
-      const quieter = request.notes.stream ? '' : ' A lower output limit, or a stream, needs less.'
-      return new GatewayError('allocation_exhausted', {
-        message: `This key has ${has} credits left, but this request may need ${needs}.${quieter} For more, ask ${contact}.`,
-      })
-    }
-    case 'capped':
-      return new GatewayError('allocation_exhausted', {
-        message: `This key may use ${formatCredits(answer.left < 0n ? 0n : answer.left)} credits more, but this request may need ${formatCredits(request.least)}. For more, ask ${contact}.`,
-      })
-    case 'busy':
-      return new GatewayError('rate_limited', {
-        message: 'Too many requests of this key run at the same time.',
-        retryAfterMs: 1000,
-      })
-    case 'expired':
-      return new GatewayError('key_expired')
-    case 'disabled':
-    case 'stale':
-      return new GatewayError('key_disabled')
-    default:
-      return new GatewayError('internal', { cause: new Error(`a new hold was answered with ${answer.kind}`) })
-  }
 }

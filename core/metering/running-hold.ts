@@ -1,6 +1,6 @@
 /** Keeps the hold of a running reply ahead of what the reply may cost. */
 import { billFor } from './bill.ts'
-import { outputRateOf, runningCharge } from './charge.ts'
+import { outputRateOf, runningCharge, runningTokens } from './charge.ts'
 import { beyond, type Billable, cancelUsage, growsByClock, outputLimit } from './estimate.ts'
 import type { Attempt } from '../exchange/exchange.ts'
 import { type Hold, scaled } from '../ledger/hold.ts'
@@ -159,8 +159,12 @@ export class RunningHold implements Indexed {
 
   async #extend(x: HeldReply, wanted: bigint): Promise<void> {
     const before = this.amount
+    const { bounds } = this.keyHold.request
+    const tokens = bounds ? runningTokens(x, this.terms.held, this.#aheadTokens) : 0
     const alive = await Promise.all(
-      this.holds.map(hold => this.#ledger.extend(hold, scaled(wanted, hold.request.rate))),
+      this.holds.map(hold =>
+        this.#ledger.extend(hold, scaled(wanted, hold.request.rate), hold === this.keyHold ? tokens : 0),
+      ),
     ).catch(() => undefined)
     this.#extending = undefined
     // While the store is unavailable, a stream continues. Its cost will be settled.

@@ -54,6 +54,9 @@ export { Traffic } from '../pool/traffic.ts'
 
 // Money.
 export { floorOf } from '../ledger/entries.ts'
-export type { EndReason, Hold, HoldRequest } from '../ledger/hold.ts'
+export type { EndReason, Hold, HoldRequest, HoldStanding } from '../ledger/hold.ts'
 export { NO_EXTRAS, oneOfEach } from '../metering/extras.ts'
+export { allows, type KeyLimits } from '../plans/limits.ts'
+export { isValid } from '../plans/plan.ts'
+export { ratesNow } from '../plans/rates.ts'
 export { type ConditionName, type Conditions, leastCharge, type Price } from '../money/price.ts'

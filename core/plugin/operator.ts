@@ -10,7 +10,24 @@ export { historyPage, historyWish, pricedEntries } from '../account/history-page
 export { STATEMENT_COLUMNS, statementPage, statementSums } from '../account/statement-page.ts'
 export { daysAsked, keyDays } from '../account/usage-days.ts'
 export { duration } from '../config/units.ts'
-export { allowance, balanceOf, credits, dayUsage, isoTime, policyOf, PRIVATE, usageOf } from '../account/views.ts'
+export {
+  type Allowance,
+  allowance,
+  balanceOf,
+  credits,
+  dayUsage,
+  isoTime,
+  limitsView,
+  policyOf,
+  PRIVATE,
+  shownAllowance,
+  usageOf,
+} from '../account/views.ts'
+export { planStanding, type PlanStanding, shownWindow } from '../account/plan-views.ts'
+export { limitsOf, modelsFor } from '../metering/bounds.ts'
+export { lengthOf } from '../plans/calendar.ts'
+export { periodOf } from '../plans/plan.ts'
+export { usedShare, type WindowView } from '../plans/state.ts'
 export type { Quota } from '../config/config.ts'
 export { brokenRules } from '../money/assertions.ts'
 export { leastCharge } from '../money/price.ts'

@@ -15,6 +15,8 @@ export interface RecordedAccount {
   readonly name: string
   readonly externalId: string
   readonly metadata: Metadata
+  /** Its plan as JSON. Undefined for none. */
+  readonly plan: string | undefined
   readonly createdAt: number
   /** Whether several keys may spend from it. */
   readonly shared: boolean
@@ -33,11 +35,11 @@ export interface RecordedAccount {
 /** The sums of an account, as far as they are recorded. */
 export type AccountSums = Pick<
   RecordedAccount,
-  'id' | 'shared' | 'grants' | 'granted' | 'settled' | 'ordinal' | 'endedAt'
+  'id' | 'plan' | 'shared' | 'grants' | 'granted' | 'settled' | 'ordinal' | 'endedAt'
 >
 
 /** The columns of an account `a` with its totals `t`. */
-export const SUMS = `a.name AS account_name, a.external, a.metadata AS account_metadata, a.created AS account_created,
+export const SUMS = `a.name AS account_name, a.plan, a.external, a.metadata AS account_metadata, a.created AS account_created,
   a.shared, a.grants, a.granted, COALESCE(t.settled, 0) AS settled, COALESCE(t.ordinal, 0) AS ordinal,
   COALESCE(t.changed, 0) AS ended_at`
 
@@ -54,6 +56,7 @@ export interface NewAccount
     Changed,
     Pick<RecordedAccount, 'id' | 'grants' | 'granted' | 'createdAt' | 'shared' | 'name' | 'externalId' | 'metadata'> {
   readonly no: number
+  readonly plan?: string | undefined
 }
 
 /** Returns the first number that neither an account nor a key has. An account and the key of its name have one number. */
@@ -65,12 +68,13 @@ export async function nextNumber(sql: Sql): Promise<number> {
 export async function insertRows(sql: Sql, accounts: readonly NewAccount[]): Promise<void> {
   await insertAll(
     sql,
-    'INSERT INTO accounts (no, id, name, external, metadata, shared, created, grants, granted, pending, changed)',
+    'INSERT INTO accounts (no, id, name, external, plan, metadata, shared, created, grants, granted, pending, changed)',
     accounts.map((account): SqlValue[] => [
       account.no,
       account.id,
       account.name,
       account.externalId || null,
+      account.plan ?? null,
       JSON.stringify(account.metadata),
       account.shared ? 1 : 0,
       account.createdAt,
@@ -128,6 +132,7 @@ export function accountOf(row: Row): RecordedAccount {
     id: String(row['id']),
     name: String(row['account_name']),
     externalId: String(row['external'] ?? ''),
+    plan: row['plan'] === null ? undefined : String(row['plan']),
     metadata: JSON.parse(String(row['account_metadata'])) as Metadata,
     createdAt: Number(row['account_created']),
     shared: Number(row['shared']) === 1,

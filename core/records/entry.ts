@@ -110,7 +110,31 @@ export interface HistoryEntry {
   readonly bucket: string
   /** Nano-credits that an earlier sending of the same request was already charged. */
   readonly waived: bigint
+  /** What a plan has covered, if the request was taken from one. */
+  readonly plan?: PlanPart | undefined
   readonly notes: Partial<Notes>
+}
+
+/** What of a request a plan has covered. */
+export interface PlanPart {
+  /** Nano-credits, beside the charge. */
+  readonly covered: bigint
+  /** The tokens that its windows count. */
+  readonly tokens: number
+  /** The windows in which it counts, as the script writes them. */
+  readonly claims: string
+}
+
+/** Reads what the script says of the plan of an entry. Undefined if it has none. */
+export function planPartFrom(text: string | undefined): PlanPart | undefined {
+  const [, covered, tokens, claims] = /^(\d+),(\d+),(\S+)$/.exec(text ?? '') ?? []
+  if (covered === undefined || claims === undefined) return undefined
+  return { covered: BigInt(covered), tokens: Number(tokens), claims }
+}
+
+/** Writes that text; `-` for none. */
+export function planPartText(plan: PlanPart | undefined): string {
+  return plan ? `${plan.covered},${plan.tokens},${plan.claims}` : '-'
 }
 
 /** An entry as the store has it. */
@@ -200,6 +224,18 @@ export function chargesAdded(entries: readonly EndedEntry[], recorded: ReadonlyM
 /** Returns what the store has charged for an exchange that was reaped. */
 export function reapedCharge({ charge, waived }: Pick<HistoryEntry, 'charge' | 'waived'>): bigint {
   return charge + waived
+}
+
+/** Returns what a request cost, whoever paid it: its key, an earlier sending, or a plan. In nano-credits. */
+export function costOf({ charge, waived, plan }: Pick<HistoryEntry, 'charge' | 'waived' | 'plan'>): bigint {
+  return charge + waived + (plan?.covered ?? 0n)
+}
+
+/** Writes what was charged for an exchange that was reaped, with the parts of its plan, as the script does. */
+export function reapedParts(entry: HistoryEntry): string {
+  const { plan } = entry
+  const charge = reapedCharge(entry)
+  return plan && (plan.covered > 0n || plan.tokens > 0) ? `${charge},${plan.covered},${plan.tokens}` : String(charge)
 }
 
 /** Whether an entry is an exchange that was charged, or that would have been at another price. */

@@ -2,7 +2,7 @@
 import { bytesOfId, idFromBytes } from '../lib/ids.ts'
 import type { Usage } from '../money/usage.ts'
 import { bigintOf, type Row, type SqlValue } from './database.ts'
-import { type EndedEntry, type HistoryEntry, KINDS, type Notes, STATUSES } from './entry.ts'
+import { type EndedEntry, type HistoryEntry, KINDS, type Notes, planPartFrom, planPartText, STATUSES } from './entry.ts'
 import type { NameNumbers } from './names.ts'
 import { present, rareOf, usageOf } from './notes.ts'
 
@@ -145,7 +145,7 @@ export function entryOf(row: Row, names: Pick<NameNumbers, 'nameOf'>): HistoryEn
     const no = number(column)
     return no === undefined ? undefined : names.nameOf(no)
   }
-  const { waived, againMs, tokens, ...rare } = readRest(row['rest'])
+  const { waived, plan, againMs, tokens, ...rare } = readRest(row['rest'])
   const source = SOURCES[number('usage_source') ?? -1]
   const notes = present({
     endpoint: name('endpoint') ?? '',
@@ -176,6 +176,7 @@ export function entryOf(row: Row, names: Pick<NameNumbers, 'nameOf'>): HistoryEn
     balance: bigintOf(row, 'balance'),
     bucket: `${Number(row['bucket_hour'])}.${Number(row['bucket_part'])}`,
     waived: BigInt(waived ?? 0),
+    ...(plan !== undefined && { plan: planPartFrom(plan) }),
     ...(number('booking') !== undefined &&
       bookedAs(number('booking') ?? 0, Number(row['ended']) + (number('booked_ms') ?? 0))),
     ...(againMs !== undefined && { againMs }),
@@ -187,6 +188,7 @@ export function entryOf(row: Row, names: Pick<NameNumbers, 'nameOf'>): HistoryEn
 interface Rest extends Partial<Notes> {
   /** Nano-credits. */
   readonly waived?: string
+  readonly plan?: string
   readonly againMs?: number
   /** Classes of tokens without a column, and numbers that are too large for theirs. */
   readonly tokens?: Partial<Usage>
@@ -198,6 +200,7 @@ function restOf({ entry, notes }: Written): string | null {
   const rest: Rest = {
     ...rareOf(notes),
     ...(entry.waived !== 0n && { waived: String(entry.waived) }),
+    ...(entry.plan && { plan: planPartText(entry.plan) }),
     ...(entry.againMs !== undefined && { againMs: entry.againMs }),
     ...(Object.keys(tokens).length > 0 && { tokens }),
   }

@@ -29,7 +29,7 @@ export type { KeyRecord } from './key-rows.ts'
 export interface RecordedKey
   extends
     KeyRecord,
-    Pick<RecordedAccount, 'shared' | 'grants' | 'granted' | 'settled' | 'ordinal' | 'endedAt' | 'externalId'> {
+    Pick<RecordedAccount, 'plan' | 'shared' | 'grants' | 'granted' | 'settled' | 'ordinal' | 'endedAt' | 'externalId'> {
   /** What it was charged itself, in nano-credits: in its life, and on accounts that it was moved away from. */
   readonly used: bigint
   readonly elsewhere: bigint
@@ -38,7 +38,7 @@ export interface RecordedKey
 }
 
 const SELECT = `SELECT k.no, k.id, a.id AS account, b.id AS before, k.type, k.name, k.batch, k.status, k.expires, k.created, k.version, k.digest, k.label,
-  k.hint, k.rotation, k.cap, k.lifetime, k.manage, k.metadata, CASE WHEN k.pending = 1 OR a.pending = 1 THEN 1 ELSE 0 END AS pending, ${USED} AS used, ${ELSEWHERE} AS elsewhere,
+  k.hint, k.rotation, k.cap, k.limits, k.lifetime, k.manage, k.metadata, CASE WHEN k.pending = 1 OR a.pending = 1 THEN 1 ELSE 0 END AS pending, ${USED} AS used, ${ELSEWHERE} AS elsewhere,
   ${SUMS} FROM ${KEYS} LEFT JOIN accounts b ON b.no = k.before`
 
 /** Returns whose history and usage those of a key are: its own, or all of its account if no other key shares that. */
@@ -57,12 +57,12 @@ export class KeyRecords {
   /**
    * Adds keys, each with an account of its name and its first grant: all of them or, if anything fails, none. They are
    * pending until `applied`.
-   * @param keys with what a shop calls their accounts, if it does
+   * @param keys with what a shop calls their accounts, if it does, and the plans of these
    * @param grants the first grant of each key in nano-credits; 0 for none
    * @param at the time by the store's clock, in milliseconds since the epoch
    */
   async add(
-    keys: readonly (KeyRecord & { readonly externalId?: string })[],
+    keys: readonly (KeyRecord & { readonly externalId?: string; readonly plan?: string | undefined })[],
     grants: bigint,
     at: number,
     also?: Also,
@@ -72,8 +72,9 @@ export class KeyRecords {
       const first = await nextNumber(sql)
       await insertRows(
         sql,
-        keys.map(({ id, createdAt, externalId = '' }, index) => ({
+        keys.map(({ id, createdAt, externalId = '', plan }, index) => ({
           ...changed,
+          plan,
           no: first + index,
           id,
           createdAt,
@@ -264,8 +265,9 @@ export class KeyRecords {
 
 function keyOf(row: Row): RecordedKey {
   const { id, account, type, name, batch, status, expires, digest, label, hint, cap } = row
-  const { shared, grants, granted, settled, ordinal, endedAt, externalId, pending } = accountOf(row)
+  const { plan, shared, grants, granted, settled, ordinal, endedAt, externalId, pending } = accountOf(row)
   return {
+    plan,
     shared,
     grants,
     granted,
@@ -290,6 +292,7 @@ function keyOf(row: Row): RecordedKey {
     hint: String(hint),
     rotation: Number(row['rotation']),
     cap: cap === null || cap === undefined ? undefined : BigInt(cap as bigint | number),
+    limits: row['limits'] === null ? undefined : String(row['limits']),
     lifetimeMs: row['lifetime'] === null ? undefined : Number(row['lifetime']),
     manage: Number(row['manage']) === 1,
     metadata: JSON.parse(String(row['metadata'])) as Metadata,

@@ -29,6 +29,8 @@ export interface KeyRecord {
   readonly rotation: number
   /** The most that it may be charged in its life, in nano-credits. Undefined for no such limit. */
   readonly cap: bigint | undefined
+  /** Its own limits as JSON. Undefined for none. */
+  readonly limits?: string | undefined
   /** For how long it is valid from its first use, in milliseconds, while it has no expiry. Undefined for a fixed expiry. */
   readonly lifetimeMs: number | undefined
   readonly metadata: Metadata
@@ -49,7 +51,7 @@ export async function insertKeys(sql: Sql, keys: readonly NewKey[]): Promise<voi
   await insertAll(
     sql,
     `INSERT INTO keys (no, id, account, type, name, batch, status, expires, created, version, digest, label, hint, rotation,
-     cap, lifetime, manage, metadata, pending, changed)`,
+     cap, limits, lifetime, manage, metadata, pending, changed)`,
     keys.map((key): SqlValue[] => [
       key.no,
       key.id,
@@ -66,6 +68,7 @@ export async function insertKeys(sql: Sql, keys: readonly NewKey[]): Promise<voi
       key.hint,
       key.rotation,
       key.cap ?? null,
+      key.limits ?? null,
       key.lifetimeMs ?? null,
       key.manage === true ? 1 : 0,
       JSON.stringify(key.metadata),
@@ -93,7 +96,8 @@ export async function changeKey(
   record: ChangedRecord,
   { from, at, pending }: ChangeOfKey,
 ): Promise<boolean> {
-  const { type, status, name, label, hint, expiresAt, version, digest, rotation, cap, lifetimeMs, manage } = record
+  const { type, status, name, label, hint, expiresAt, version, digest, rotation, cap, limits, lifetimeMs, manage } =
+    record
   // An import must know a secret again that the key had.
   await sql.all(
     `INSERT INTO digests (digest, key) SELECT digest, no FROM keys WHERE id = ? AND version = ? AND digest <> ?
@@ -102,7 +106,7 @@ export async function changeKey(
   )
   const rows = await sql.all(
     `UPDATE keys SET type = ?, status = ?, name = ?, label = ?, hint = ?, expires = ?, version = ?, digest = ?,
-     rotation = ?, cap = ?, lifetime = ?, manage = ?, metadata = ?, changed = ?, pending = CASE WHEN ? = 1 THEN 1 ELSE pending END
+     rotation = ?, cap = ?, limits = ?, lifetime = ?, manage = ?, metadata = ?, changed = ?, pending = CASE WHEN ? = 1 THEN 1 ELSE pending END
      WHERE id = ? AND version = ? RETURNING no`,
     [
       type,
@@ -115,6 +119,7 @@ export async function changeKey(
       digest,
       rotation,
       cap ?? null,
+      limits ?? null,
       lifetimeMs ?? null,
       manage === true ? 1 : 0,
       JSON.stringify(record.metadata),

@@ -14,6 +14,7 @@ import { EXCHANGE_COLUMNS, HISTORY_VIEW } from './exchange-rows.ts'
  *   is `shared` from the moment when another key may spend from it; then the tables of keys have the sums of each.
  * - `external` is what an operator's shop calls an account. `lifetime` is for how long a key is valid from its first use;
  *   `before` is the account that it was moved away from; `manage` is 1 if its owner may create other keys for the account.
+ * - `plan` of an account and `limits` of a key are JSON: see plan.ts and limits.ts in core/plans.
  * - `digests` has the hashes by which an import knows the secrets that keys had, beside their present ones.
  * - `pending` is 1 while the store may not know the latest record of a key, or the grants of an account.
  * - `hint` has the beginning and the end of a secret. A key's `label` is the same, unless an operator has chosen one.
@@ -90,10 +91,10 @@ const STEPS: readonly (readonly string[])[] = [
     `CREATE TABLE keys (no INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, account INTEGER NOT NULL, type TEXT NOT NULL,
       name TEXT NOT NULL, batch TEXT NOT NULL, status TEXT NOT NULL, expires BIGINT, created BIGINT NOT NULL,
       version BIGINT NOT NULL, digest TEXT NOT NULL, label TEXT NOT NULL, hint TEXT NOT NULL, rotation INTEGER NOT NULL,
-      cap BIGINT, lifetime BIGINT, before INTEGER, manage SMALLINT NOT NULL, metadata TEXT NOT NULL,
+      cap BIGINT, limits TEXT, lifetime BIGINT, before INTEGER, manage SMALLINT NOT NULL, metadata TEXT NOT NULL,
       pending SMALLINT NOT NULL, changed BIGINT NOT NULL)`,
     `INSERT INTO keys SELECT no, id, no, type, name, batch, status, expires, created, version, digest, label, hint, rotation,
-      NULL, NULL, NULL, 0, '{}', pending, changed FROM accounts`,
+      NULL, NULL, NULL, NULL, 0, '{}', pending, changed FROM accounts`,
     'CREATE TABLE digests (digest TEXT PRIMARY KEY, key INTEGER NOT NULL)',
     'DROP VIEW IF EXISTS history',
     ...['digest', 'type', 'batch'].map(name => `DROP INDEX accounts_${name}`),
@@ -102,6 +103,7 @@ const STEPS: readonly (readonly string[])[] = [
     ),
     "ALTER TABLE accounts ADD COLUMN name TEXT NOT NULL DEFAULT ''",
     'ALTER TABLE accounts ADD COLUMN external TEXT',
+    'ALTER TABLE accounts ADD COLUMN plan TEXT',
     "ALTER TABLE accounts ADD COLUMN metadata TEXT NOT NULL DEFAULT '{}'",
     'ALTER TABLE accounts ADD COLUMN shared SMALLINT NOT NULL DEFAULT 0',
     'CREATE INDEX accounts_external ON accounts (external) WHERE external IS NOT NULL',

@@ -1,6 +1,8 @@
 /** What tools ask other gateways and providers about a key, and the shapes of the answers. */
 import type { Key } from 'tollgate/plugin'
-import { isoTime } from 'tollgate/plugin/operator'
+import { isoTime, usedShare, type WindowView } from 'tollgate/plugin/operator'
+import { plain, rounded } from './numbers.ts'
+import { lengthMs, resetSeconds, twoWindows } from './windows.ts'
 
 /** What is left of a key, in the unit of the tools, and where its answers come from. */
 export interface Account {
@@ -10,6 +12,10 @@ export interface Account {
   readonly balance: number
   /** What was charged, and what is held for running requests. */
   readonly used: number
+  /** Whether its credits or its plan have something left. */
+  readonly isUsable: boolean
+  /** The windows of the plan, with each in the shape of `rate_limits`. */
+  readonly windows: readonly { readonly view: WindowView; readonly row: object }[]
   /** Charges of today, of this week and of this month. Null while the records are away. */
   readonly daily: number | null
   readonly weekly: number | null
@@ -29,19 +35,19 @@ const seconds = (ms: number | undefined): number => (ms === undefined ? 0 : Math
 /** The paths that tools ask, without `/v1` before them and without a slash at the end, and what each answers. */
 const ANSWERS: Readonly<Record<string, Answer>> = {
   // sub2api, as CodexBar and cc-switch read it. `isValid: false` would mean that the key is refused.
-  '/usage': ({ key, now, granted, balance, used, usage }) => ({
+  '/usage': account => ({
     object: 'usage',
     mode: 'quota_limited',
     isValid: true,
-    status: stateOf(key, balance, now),
-    planName: key.type,
+    status: stateOf(account),
+    planName: account.key.type,
     unit: 'USD',
-    remaining: balance,
-    balance,
-    quota: { limit: granted, used, remaining: balance, unit: 'USD' },
-    rate_limits: [],
-    expires_at: isoTime(key.expiresAt),
-    ...usage,
+    remaining: account.balance,
+    balance: account.balance,
+    quota: { limit: account.granted, used: account.used, remaining: account.balance, unit: 'USD' },
+    rate_limits: account.windows.map(({ row }) => row),
+    expires_at: isoTime(account.key.expiresAt),
+    ...account.usage,
   }),
   // new-api.
   '/api/usage/token': ({ key, balance, used }) => ({
@@ -95,12 +101,12 @@ const ANSWERS: Readonly<Record<string, Answer>> = {
     total_available: balance,
   }),
   // OpenRouter.
-  '/api/v1/key': ({ key, granted, balance, used, daily, weekly, monthly }) => ({
+  '/api/v1/key': ({ key, granted, balance, used, windows, daily, weekly, monthly }) => ({
     data: {
       label: key.label,
       limit: granted,
       limit_remaining: balance,
-      limit_reset: null,
+      limit_reset: resetOf(windows),
       include_byok_in_limit: false,
       usage: used,
       usage_daily: daily,
@@ -120,25 +126,25 @@ const ANSWERS: Readonly<Record<string, Answer>> = {
   }),
   '/api/v1/credits': ({ granted, used }) => ({ data: { total_credits: granted, total_usage: used } }),
   // DeepSeek, with what cc-switch's template reads beside it.
-  '/user/balance': ({ key, balance, now }) => ({
-    is_available: stateOf(key, balance, now) === 'active',
+  '/user/balance': account => ({
+    is_available: stateOf(account) === 'active',
     balance_infos: [
       {
         currency: 'USD',
-        total_balance: plain(balance),
+        total_balance: plain(account.balance),
         granted_balance: '0.00',
-        topped_up_balance: plain(balance),
+        topped_up_balance: plain(account.balance),
       },
     ],
-    is_active: stateOf(key, balance, now) === 'active',
-    balance,
+    is_active: stateOf(account) === 'active',
+    balance: account.balance,
     currency: 'USD',
     unit: 'USD',
   }),
-  // Claude's own account. A key has no windows.
-  '/api/oauth/usage': ({ granted, used }) => ({
-    five_hour: null,
-    seven_day: null,
+  // Claude's own account.
+  '/api/oauth/usage': ({ granted, used, windows, now }) => ({
+    five_hour: utilization(twoWindows(windows.map(({ view }) => view)).short, now),
+    seven_day: utilization(twoWindows(windows.map(({ view }) => view)).long, now),
     seven_day_opus: null,
     seven_day_sonnet: null,
     extra_usage: {
@@ -150,9 +156,12 @@ const ANSWERS: Readonly<Record<string, Answer>> = {
     },
   }),
   // Codex's own account.
-  '/api/codex/usage': ({ balance }) => ({
+  '/api/codex/usage': ({ balance, windows, now }) => ({
     plan_type: 'pro',
-    rate_limit: null,
+    rate_limit: codexLimit(
+      windows.map(({ view }) => view),
+      now,
+    ),
     additional_rate_limits: null,
     credits: { has_credits: balance > 0, unlimited: false, balance: plain(balance) },
     rate_limit_reached_type: null,
@@ -179,21 +188,47 @@ export const PATHS: ReadonlyMap<string, Answer> = new Map(
   }),
 )
 
-function stateOf({ expiresAt }: Key, balance: number, now: number): string {
+const RESETS: Readonly<Record<string, string>> = { day: 'daily', week: 'weekly', month: 'monthly' }
+
+/** Returns when the limit of a key begins anew: the longest window of credits that counts every model. */
+function resetOf(windows: Account['windows']): string | null {
+  const ofCredits = windows.map(({ view }) => view).filter(({ window }) => window.unit === 'credits' && !window.models)
+  const longest = ofCredits.sort((one, other) => lengthMs(other) - lengthMs(one))[0]
+  return (longest && RESETS[longest.window.per]) ?? null
+}
+
+function utilization(view: WindowView | undefined, now: number): object | null {
+  if (!view) return null
+  const resets = isoTime(resetSeconds(view, now) * 1000)
+  return { utilization: rounded(100 * usedShare(view)), resets_at: resets }
+}
+
+function codexLimit(windows: readonly WindowView[], now: number): object | null {
+  const { short, long } = twoWindows(windows)
+  const shown = (view: WindowView | undefined): object | null =>
+    view
+      ? {
+          used_percent: Math.round(100 * usedShare(view)),
+          limit_window_seconds: Math.round(lengthMs(view) / 1000),
+          reset_after_seconds: Math.max(0, resetSeconds(view, now) - Math.floor(now / 1000)),
+          reset_at: resetSeconds(view, now),
+        }
+      : null
+  if (!short && !long) return null
+  const isReached = windows.some(({ left, window }) => left === 0n && !window.models)
+  return {
+    allowed: !isReached,
+    limit_reached: isReached,
+    primary_window: shown(short ?? long),
+    secondary_window: shown(short && long),
+  }
+}
+
+function stateOf({ key: { expiresAt }, isUsable, now }: Account): string {
   if (expiresAt !== undefined && expiresAt <= now) return 'expired'
-  return balance > 0 ? 'active' : 'quota_exhausted'
+  return isUsable ? 'active' : 'quota_exhausted'
 }
 
 function units(amount: number): number {
   return Math.round(amount * QUOTA_UNITS_PER_DOLLAR)
-}
-
-/** Rounds to a millionth, so that sums of binary fractions do not show. */
-export function rounded(amount: number): number {
-  return Math.round(amount * 1e6) / 1e6
-}
-
-/** A plain decimal with two places. Parsers refuse signs of currencies and exponents. */
-export function plain(amount: number): string {
-  return Math.max(0, amount).toFixed(2)
 }

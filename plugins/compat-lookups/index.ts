@@ -1,14 +1,21 @@
 import { type Awaitable, GatewayError, type Key, PerMinute, Reply } from 'tollgate/plugin'
 import {
+  type Allowance,
   allowance,
   credits,
   dayUsage,
   defineBuiltIn,
   type BuiltInExchange,
+  planStanding,
   PRIVATE,
+  shownAllowance,
+  shownWindow,
   usageOf,
+  type WindowView,
 } from 'tollgate/plugin/operator'
-import { type Account, type Answer, PATHS, plain, rounded } from './answers.ts'
+import { type Account, type Answer, PATHS } from './answers.ts'
+import { rounded } from './numbers.ts'
+import { claudeHeaders, codexHeaders } from './windows.ts'
 
 /** Answers what customers' tools ask other gateways and providers about a key, in their shapes. */
 export default defineBuiltIn({
@@ -55,8 +62,8 @@ export default defineBuiltIn({
 
     async function accountOf(key: Key): Promise<Account> {
       const at = now()
-      const [sums, summary] = await Promise.all([
-        allowance(ledger, key),
+      const [may, summary] = await Promise.all([
+        allowance(ledger, key, at),
         // While the records are away, a balance is still exact.
         ledger.reads.summary(key.whose, at).catch(() => undefined),
       ])
@@ -64,9 +71,9 @@ export default defineBuiltIn({
       return {
         key,
         now: at,
-        granted: dollars(sums.granted),
-        balance: dollars(sums.balance),
-        used: dollars(sums.settled + sums.held),
+        ...sumsOf(may, dollars),
+        isUsable: may.credits.balance > 0n || (may.plan !== undefined && !may.plan.isUsedUp),
+        windows: (may.plan?.windows ?? []).map(view => ({ view, ...inDollars(view, creditsPerDollar) })),
         daily: periods ? dollars(periods.day) : null,
         weekly: periods ? dollars(periods.week) : null,
         monthly: periods ? dollars(periods.month) : null,
@@ -89,33 +96,27 @@ export default defineBuiltIn({
         if (!hold || head.failure || head.status >= 300) return
         // What the request itself holds is not spent yet.
         const balance = hold.balance + hold.amount
-        if (codexCredits)
-          Object.assign(head.reply, {
-            'x-codex-credits-has-credits': String(balance > 0n),
-            'x-codex-credits-unlimited': 'false',
-            'x-codex-credits-balance': plain(dollars(balance)),
-          })
-        if (claudeLimits) Object.assign(head.reply, claudeHeaders(x.key, balance, now()))
+        const windows = planStanding(x.key, hold.standing?.windows, now())?.windows ?? []
+        if (codexCredits) Object.assign(head.reply, codexHeaders(dollars(balance), windows, now()))
+        if (claudeLimits) Object.assign(head.reply, claudeHeaders(x.key, balance, windows, now()))
       },
     }
   },
 })
 
-const MONTH_MS = 30 * 86_400_000
+/** Returns what tools show of a key, in their unit. */
+function sumsOf(may: Allowance, dollars: (nano: bigint) => number): Pick<Account, 'granted' | 'balance' | 'used'> {
+  const { limit, used, remaining } = shownAllowance(may)
+  const held = may.plan?.widestOfCredits ? 0n : may.credits.held
+  return { granted: dollars(limit), balance: dollars(remaining), used: dollars(used + held) }
+}
 
-/** Headers that say that the key may go on, how much of it is used, and until when it lasts. */
-function claudeHeaders({ granted, expiresAt }: Key, balance: bigint, now: number): Record<string, string> {
-  const ends = Math.min(expiresAt ?? now + MONTH_MS, now + MONTH_MS)
-  const reset = String(Math.floor(ends / 1000))
-  const share = granted > 0n ? 1 - Number((balance * 10_000n) / granted) / 10_000 : 1
-  return {
-    'anthropic-ratelimit-unified-status': 'allowed',
-    'anthropic-ratelimit-unified-representative-claim': 'overage',
-    'anthropic-ratelimit-unified-reset': reset,
-    'anthropic-ratelimit-unified-overage-status': 'allowed',
-    'anthropic-ratelimit-unified-overage-utilization': String(rounded(Math.min(1, Math.max(0, share)))),
-    'anthropic-ratelimit-unified-overage-reset': reset,
-  }
+/** Returns a window in the shape of `rate_limits`. Credits are in the unit of the tools. */
+function inDollars(view: WindowView, creditsPerDollar: number): { readonly row: Record<string, unknown> } {
+  const row = shownWindow(view)
+  if (view.window.unit !== 'credits') return { row }
+  const amounts = ['limit', 'used', 'remaining'].map(name => [name, rounded(Number(row[name]) / creditsPerDollar)])
+  return { row: { ...row, ...Object.fromEntries(amounts) } }
 }
 
 /** These tools call a cost without a discount `cost`, and what was paid `actual_cost`. */

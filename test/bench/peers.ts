@@ -183,7 +183,7 @@ async function startGateway(name: string, root: string, place: Place): Promise<P
       .set('store.data', join(folder, 'data'))
       .setAll(`upstreams.${KEY_TYPE}`, { url: upstream, speaks: [speaks] })
       .model(KEY_TYPE, MODEL, { sends: 'vendor/x-1' })
-      .setAll(`keyTypes.${KEY_TYPE}`, { concurrency: 10_000 })
+      .setAll(`keyTypes.${KEY_TYPE}`, { limits: { concurrency: 10_000 } })
       // The probe of the longest waits has no key.
       .setAll('limits', { connections: 20_000, idlePerAddress: 20_000, anonymous: 1_000_000 }),
   )

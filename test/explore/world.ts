@@ -343,7 +343,7 @@ export class World {
     return this.once(`bring back ${x}`, 'store', async () => {
       const key = this.keyOf(x)
       const slot = key === undefined ? '0' : `0:${key}`
-      await redis.set(keys.hold(account, id), `${amount} 0 ${bucket} - ${slot} []`)
+      await redis.set(keys.hold(account, id), `${amount} 0 ${bucket} - ${slot} - []`)
       await redis.zadd(keys.of(account).leases, '9'.repeat(13), leaseName({ account, id }, bucket))
     })
   }

@@ -37,7 +37,7 @@ t.test('an audit finds each kind of damage to an account', async t => {
       /held = the sum of all holds/,
       async () => {
         await redis.zadd(own.leases, '9'.repeat(13), lease)
-        await redis.set(keys.hold(id, 'lost'), '7 0 bucket - 0 []')
+        await redis.set(keys.hold(id, 'lost'), '7 0 bucket - 0 - []')
       },
       async () => {
         await redis.zrem(own.leases, lease)

@@ -15,7 +15,7 @@ export const UNCOVERED_S = 6
  * second than declared, observe output limits, and count no more input than is held.
  * @param outputRate tokens per second for models without a rate of their own
  */
-export function mostBelowZero({ concurrency, abandoned, models }: KeyType, outputRate: number): bigint {
+export function mostBelowZero({ limits: { concurrency = 0 }, abandoned, models }: KeyType, outputRate: number): bigint {
   const dearest = [...models.values()].map(({ price, outputRate: own = outputRate }) => {
     const tokens = BigInt(Math.ceil(own * UNCOVERED_S))
     return (tokens * dearestRate(price) + PER - 1n) / PER
@@ -31,7 +31,7 @@ export function mostBelowZero({ concurrency, abandoned, models }: KeyType, outpu
  * @param balance what the key had, in nano-credits
  */
 export function mostBelowZeroByTools(
-  { concurrency, abandoned, models }: KeyType,
+  { limits: { concurrency = 0 }, abandoned, models }: KeyType,
   resultTokens: number,
   balance: bigint,
 ): bigint {

@@ -1,8 +1,9 @@
 /** Breaks the rules of the ledger and of its quotas on purpose, one by one: a simulation must find each of them. */
 import t, { type Test } from 'tap'
 import { RealRedis } from '../redis.ts'
+import { PlanSimulation, simulatedClock } from './plan-simulation.ts'
 import { QuotaSimulation } from './quota-simulation.ts'
-import { openQuotas, QUOTA_KINDS, type ScriptMutation, seed, simulate, skip } from './runs.ts'
+import { openScripts, QUOTA_KINDS, type ScriptMutation, seed, simulate, skip } from './runs.ts'
 import type { Mutation } from './simulation.ts'
 
 /** Steps within which each broken rule is found. */
@@ -79,8 +80,71 @@ const MUTATIONS: readonly ScriptMutation[] = [
 t.test('a simulation finds each rule of quotas that is broken', { skip, timeout: 600_000 }, async t => {
   const redis = await RealRedis.start(t, '--appendonly', 'no')
   for (const mutation of MUTATIONS) {
-    const { ledger, scripts } = await openQuotas(t, redis, mutation)
+    const { ledger, scripts } = await openScripts(t, redis, mutation)
     const runs = QUOTA_KINDS.map((kind, nth) => new QuotaSimulation(seed + nth, ledger, scripts, kind).run(400))
+    const found = (await Promise.allSettled(runs)).flatMap(end => (end.status === 'rejected' ? [end.reason] : []))
+    t.ok(found.length > 0 && found.every(isFinding), mutation[0])
+  }
+})
+
+/** The rules of plans. */
+const PLANS: readonly ScriptMutation[] = [
+  [
+    'a window has what is not used and not held',
+    'return window.amount - window.used - window.held',
+    'return window.amount - window.used',
+  ],
+  ['what was used beyond a window counts in the next one', 'math.max(0, window.used - window.amount) or 0', '0 or 0'],
+  [
+    'a new window has nothing held',
+    'window.from, window.ends, window.held, window.isNew = from, ends, 0, true',
+    'window.from, window.ends, window.isNew = from, ends, true',
+  ],
+  ['what is older than the last hours is forgotten', 'if part.at >= firstPart(window) then', 'if true then'],
+  [
+    'a window from the first use ends',
+    'if now() >= window.ends or window.from < from then renew(window, now(), ends) end',
+    '',
+  ],
+  ['a charge belongs to the window of its hold', 'if last and isCurrent(window, last) then', 'if last then'],
+  [
+    'a hold that ends gives back what it has claimed',
+    'window.held = window.held - claim.taken',
+    'window.held = window.held',
+  ],
+  ['all windows must have room', 'if lacking then return nil, lacking, isHeld end', ''],
+  ['half of a window is kept', 'ask.isHalf and room >= 0', 'false'],
+  ['tokens limit the amount', 'given = math.min(given, byTokens)', ''],
+  ['what exceeds a window is taken from credits', 'claims.beyond and math.min(beyond', 'false and math.min(beyond'],
+  [
+    'a plan without credits never takes any',
+    'claims.beyond and math.min(beyond, math.max(0, spare)) or 0',
+    'math.min(beyond, math.max(0, spare))',
+  ],
+  ['only the credits that there are pay for it', 'math.min(beyond, math.max(0, spare))', 'beyond'],
+  ['a refused request is given back', 'return isCounted and 1 or 0', 'return 1'],
+  ['an earlier end of a request counts once', 'numberIn(window, before.covered, before, ending.wasCounted)', '0'],
+  [
+    "a key's window counts what a plan has covered",
+    'parts.charge + parts.covered - before.charge',
+    'parts.charge - before.charge',
+  ],
+  ['an extension goes on with credits', 'not claims.shape or claims.beyond', 'not claims.shape'],
+  ['an extension takes from the plan first', 'if #ofPlan > 0 then', 'if false then'],
+  ['tokens of the part that credits pay do not count', 'if credits > 0 then tokens', 'if false then tokens'],
+  ['an extension counts in its window', 'takeAll(ofPlan, claims.windows, ofWindows, ofTokens, 0)', ''],
+  ["an extension counts in the key's window", 'takeAll(ofKey, claims.ofKey, ofWindows, 0, 0)', ''],
+  ['the floor of a dead gateway counts its tokens', 'readClaims(claims).floor or 0', '0 or 0'],
+]
+
+t.test('a simulation finds each rule of plans that is broken', { skip, timeout: 600_000 }, async t => {
+  const redis = await RealRedis.start(t, '--appendonly', 'no')
+  for (const [nth, mutation] of PLANS.entries()) {
+    const runs = [false, true].map(async mayUseCredits => {
+      const clock = `simulated:${nth}:${mayUseCredits}`
+      const opened = await openScripts(t, redis, mutation, simulatedClock(clock))
+      return new PlanSimulation(seed + nth, { ...opened, clock }, mayUseCredits).run(2000)
+    })
     const found = (await Promise.allSettled(runs)).flatMap(end => (end.status === 'rejected' ? [end.reason] : []))
     t.ok(found.length > 0 && found.every(isFinding), mutation[0])
   }

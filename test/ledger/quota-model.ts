@@ -1,5 +1,5 @@
 /** What a quota must answer and hold, by the operations that a store has executed. */
-import { ROLLING_PARTS } from '../../core/ledger/quota-windows.ts'
+import { ROLLING_PARTS } from '../../core/plans/calendar.ts'
 
 /** A quota as the simulation uses it. Times are in milliseconds. */
 export interface SimulatedQuota {

@@ -1,14 +1,14 @@
 import t from 'tap'
 import { RealRedis } from '../redis.ts'
 import { QuotaSimulation } from './quota-simulation.ts'
-import { openQuotas, QUOTA_KINDS, seed, skip, steps } from './runs.ts'
+import { openScripts, QUOTA_KINDS, seed, skip, steps } from './runs.ts'
 
 t.test(
   `${steps} random operations keep every quota and every share (SEED=${seed})`,
   { skip, timeout: 3_600_000 },
   async t => {
     const redis = await RealRedis.start(t, '--appendonly', 'no')
-    const { ledger, scripts } = await openQuotas(t, redis)
+    const { ledger, scripts } = await openScripts(t, redis)
     await Promise.all(
       QUOTA_KINDS.map(async (kind, nth) => {
         const tally = await new QuotaSimulation(seed + nth, ledger, scripts, kind).run(

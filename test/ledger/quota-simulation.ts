@@ -13,7 +13,8 @@ import {
   renewOperation,
   settleOperation,
 } from '../../core/ledger/operations.ts'
-import { partMs, quotaAccount, ROLLING_PARTS, windowAt } from '../../core/ledger/quota-windows.ts'
+import { quotaAccount } from '../../core/ledger/quotas.ts'
+import { partMs, ROLLING_PARTS, windowAt } from '../../core/plans/calendar.ts'
 import type { Scripts } from '../../core/ledger/script/scripts.ts'
 import type { Operation } from '../../core/ledger/script/names.ts'
 import { settlementOf } from '../../core/ledger/settlement.ts'

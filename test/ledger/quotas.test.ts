@@ -1,8 +1,9 @@
 import t, { type Test } from 'tap'
-import type { CalendarWindow, Quota } from '../../core/config/config.ts'
+import type { Quota } from '../../core/config/config.ts'
+import { type CalendarWindow, windowAt } from '../../core/plans/calendar.ts'
 import type { HoldAnswer } from '../../core/ledger/hold.ts'
 import type { Ledger } from '../../core/ledger/ledger.ts'
-import { quotaAccount, windowAt } from '../../core/ledger/quota-windows.ts'
+import { quotaAccount } from '../../core/ledger/quotas.ts'
 import { timedId } from '../../core/lib/ids.ts'
 import { expireHolds, startGateway, until } from '../gateway.ts'
 
@@ -142,7 +143,7 @@ t.test('what was used in a rolling window comes back when it is over', async t =
         ledger.scripts.keys.of(account).leases,
         ledger.scripts.keys.of(account).shares,
       ],
-      args: [lease, lease.split(' ')[1] ?? '', '3', '60000', '', '', '[1]'],
+      args: [lease, lease.split(' ')[1] ?? '', '3', '60000', '', '', '[1]', '0'],
     })
   await expireHolds(ledger, account)
   await ledger.background.reap()

@@ -56,14 +56,14 @@ t.test('what a torn file does to an account is corrected from its holds', async 
     [
       'a hold that was never counted',
       async () => {
-        await redis.set(lost, '7 0 0.0 - 0 []')
+        await redis.set(lost, '7 0 0.0 - 0 - []')
         await redis.zadd(own.leases, '9'.repeat(13), `${id} lost 0.0`)
       },
       [String(NANO - 107n), '107', '2', '0'],
     ],
     [
       'a hold that was never counted, without a lease',
-      () => redis.set(lost, '7 0 0.0 - 0 []'),
+      () => redis.set(lost, '7 0 0.0 - 0 - []'),
       [String(NANO - 107n), '107', '2', '0'],
     ],
     [
@@ -137,7 +137,7 @@ t.test('the holds of a quota, and of the shares in it, are corrected too', async
   t.equal(answer.kind, 'held')
   const own = keys.of(name)
   const share = async (): Promise<string | undefined> => (await redis.hget(own.slots, 'k'))?.split(' ')[3]
-  await redis.set(keys.hold(name, 'lost'), '7 0 0.0 - k []')
+  await redis.set(keys.hold(name, 'lost'), '7 0 0.0 - k - []')
   t.match(await compared(ledger), [{ account: name, reserved: { from: '100', to: '107' }, holds: { from: 1, to: 2 } }])
   t.strictSame(await redis.hmget(own.account, 'bal', 'rsv', 'n'), ['893', '107', '2'])
   t.equal(await share(), '107')

@@ -45,7 +45,7 @@ export async function simulate(
   const falls = nth % 2 === 1 && !onPostgres && mutation === undefined
   const rows = falls ? new SqliteRows(t, join(data, 'records.sqlite')) : undefined
   const inScript = typeof mutation === 'string' ? undefined : mutation
-  const connections = [0, 1].map(() => mutated(store.redis.duplicate(), inScript))
+  const connections = [0, 1].map(() => mutated(store.redis.duplicate(), ...(inScript ? [inScript] : [])))
   t.teardown(() => connections.forEach(connection => connection.disconnect()))
   await Promise.all(connections.map(connection => connection.connect()))
   const scripts = connections.map(connection => new Scripts({ ...store, redis: connection }, prefix))
@@ -66,26 +66,29 @@ export const QUOTA_KINDS = [false, true].flatMap(isRolling => [false, true].map(
 /** A part of the scripts, and what a mutation puts in its place. */
 export type ScriptMutation = readonly [rule: string, part: string, instead: string]
 
-/** Lets a connection run mutated scripts. @throws Error if they do not have the part */
-function mutated(connection: Redis, mutation: ScriptMutation | undefined): Redis {
+/** Lets a connection run mutated scripts. @throws Error if they do not have a part */
+function mutated(connection: Redis, ...mutations: readonly ScriptMutation[]): Redis {
   const define = connection.defineCommand.bind(connection)
   connection.defineCommand = (name, { lua, ...how }) => {
-    const [rule = '', part = '', instead = ''] = mutation ?? []
-    if (mutation && !lua.includes(part)) throw new Error(`the scripts have no "${part}" any more: ${rule}`)
-    define(name, { ...how, lua: mutation ? lua.replaceAll(part, instead) : lua })
+    let script: string = lua ?? ''
+    for (const [rule, part, instead] of mutations) {
+      if (!script.includes(part)) throw new Error(`the scripts have no "${part}" any more: ${rule}`)
+      script = script.replaceAll(part, instead)
+    }
+    define(name, { ...how, lua: script })
   }
   return connection
 }
 
-/** Opens a ledger, and the scripts that a simulation of quotas runs. */
-export async function openQuotas(
+/** Opens a ledger, and the scripts that a simulation runs. */
+export async function openScripts(
   t: Test,
   redis: RealRedis,
-  mutation?: ScriptMutation,
+  ...mutations: readonly ScriptMutation[]
 ): Promise<{ ledger: Ledger; scripts: Scripts }> {
   const prefix = `q${randomUUID()}`
   const { ledger, store } = await openLedger(t, redis, prefix)
-  const connection = mutated(store.redis.duplicate(), mutation)
+  const connection = mutated(store.redis.duplicate(), ...mutations)
   t.teardown(() => connection.disconnect())
   await connection.connect()
   return { ledger, scripts: new Scripts({ ...store, redis: connection }, prefix) }

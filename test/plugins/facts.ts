@@ -64,6 +64,8 @@ export function keyOf(type: string, more: Partial<BuiltInFacts['key']> = {}): Bu
     balance: 10n * NANO,
     granted: 10n * NANO,
     settled: 0n,
+    limits: undefined,
+    plan: undefined,
     createdAt: NOW,
     ...more,
   }

@@ -317,7 +317,7 @@ async function expire(ledger: Ledger, ids: readonly string[]): Promise<void> {
     for (const account of part) {
       const id = timedId(Date.now())
       const bucket = `${Math.floor(Date.now() / 3_600_000)}.9`
-      pipeline.set(keys.hold(account, id), `1000 500 ${bucket} - 0 ["1","/x","m",1]`)
+      pipeline.set(keys.hold(account, id), `1000 500 ${bucket} - 0 - ["1","/x","m",1]`)
       pipeline.zadd(keys.of(account).leases, 1, `${account} ${id} ${bucket}`)
       pipeline.hincrby(keys.of(account).account, 'bal', -1000)
       pipeline.hincrby(keys.of(account).account, 'rsv', 1000)

@@ -119,7 +119,7 @@ t.test('four accounts of which some fail', { timeout: SOAK_MS + 120_000 }, async
             quota: { credits: 1000, per: 'month' },
           })),
         })
-        .set('keyTypes.famC.concurrency', 100),
+        .set('keyTypes.famC.limits.concurrency', 100),
   })
   const keys = await Promise.all(Array.from({ length: CUSTOMERS }, () => g.key('famC', 1000n)))
   const charged = new Map<string, number>()

@@ -150,7 +150,7 @@ t.test('a header of the upstream that clients would refuse does not pass', async
 
 t.test('as many requests of a key wait as may run at a time; one more is refused at once', async t => {
   const { g, upstream } = await start(t, file =>
-    file.setAll('keyTypes.famC', { formats: ['chat-completions'], concurrency: 1, concurrencyWait: '10s' }),
+    file.setAll('keyTypes.famC', { formats: ['chat-completions'], limits: { concurrency: 1, queue: '10s' } }),
   )
   const held: (() => void)[] = []
   upstream.script = (_received, res) =>

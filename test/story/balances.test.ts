@@ -192,7 +192,7 @@ t.test('the concurrency of a key type counts the requests of each key', async t 
     void running.push(() => json(res, { choices: [{}], usage: { prompt_tokens: 1, completion_tokens: 1 } }))
   const g = await startGateway(t, {
     upstream: upstream.url,
-    edit: file => file.set('keyTypes.famC.concurrency', 1).set('keyTypes.famC.concurrencyWait', '0s'),
+    edit: file => file.set('keyTypes.famC.limits.concurrency', 1).set('keyTypes.famC.limits.queue', '0s'),
   })
   const [first, second = ''] = await keysOfOne(g, 2)
   const one = g.call(CHAT, { key: first, body: BODY })

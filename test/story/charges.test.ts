@@ -642,7 +642,7 @@ t.test('a JSON request takes half of a small balance, but not less than it needs
 })
 
 t.test('a request above the concurrency of its key waits for another one to end', async t => {
-  const place = await scene(t, file => file.setAll('keyTypes.famC', { concurrency: 1, concurrencyWait: '10s' }))
+  const place = await scene(t, file => file.setAll('keyTypes.famC', { limits: { concurrency: 1, queue: '10s' } }))
   const { g, upstream } = place
   const { opens, open } = gate()
   let running = 0
@@ -665,7 +665,7 @@ t.test('a request above the concurrency of its key waits for another one to end'
 
 t.test('a reply without a client does not count for concurrency, and is never read beyond its hold', async t => {
   const place = await scene(t, file =>
-    famC({ outputRate: 1 })(file).setAll('keyTypes.famC', { concurrency: 1, concurrencyWait: '0s' }),
+    famC({ outputRate: 1 })(file).setAll('keyTypes.famC', { limits: { concurrency: 1, queue: '0s' } }),
   )
   const { g, upstream } = place
   let tell = (_text: string): void => {}

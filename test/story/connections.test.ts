@@ -380,7 +380,7 @@ t.test('a connection from elsewhere speaks HTTP, and cannot name another address
 
 t.test('a key type with addresses sells to these only', async t => {
   const edit: Edit = file =>
-    file.set('keyTypes.famC.addresses', ['203.0.113.0/24']).set('limits.trustedProxies', ['127.0.0.1'])
+    file.set('keyTypes.famC.limits.addresses', ['203.0.113.0/24']).set('limits.trustedProxies', ['127.0.0.1'])
   const { g, key } = await start(t, edit)
   const from = (address: string, path: string, body?: string): Promise<Answer> =>
     g.call(path, { key, headers: { 'x-forwarded-for': address }, ...(body !== undefined && { body }) })

@@ -17,7 +17,7 @@ t.test('a greedy key cannot take the share of another one, and both see their sh
     edit: file =>
       file
         .set('upstreams.famC.accounts', [{ name: 'main', key: 'main-secret-0123456789', quota: QUOTA }])
-        .set('keyTypes.famC.concurrency', 100)
+        .set('keyTypes.famC.limits.concurrency', 100)
         .stage('key-info', { quotas: 'all' }),
   })
   const [greedy, modest] = [await g.key('famC'), await g.key('famC')]

@@ -30,7 +30,7 @@ t.test(
       open--
     }
     const env = { ...upstreamEnv(upstream.url), REDIS_URL: redis.url, ...recordsEnv() }
-    const limited: Edit = file => ownPrefix(file).set('keyTypes.famC.concurrency', 5)
+    const limited: Edit = file => ownPrefix(file).set('keyTypes.famC.limits.concurrency', 5)
     const cheap = new Place(t, limited, env)
     const data = join(cheap.folder, 'data')
     const dear = new Place(

@@ -72,7 +72,7 @@ function gatewayFor(t: Test, port: number, upstream: object = {}, timeouts: obje
       return file
         .set('upstreams.famC.accounts', [{ key: 'upstream-secret-0123456789' }])
         .set('upstreams.famC.timeouts', { connect: '2s', ...timeouts })
-        .set('keyTypes.famC.concurrency', 1000)
+        .set('keyTypes.famC.limits.concurrency', 1000)
     },
   })
 }

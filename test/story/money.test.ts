@@ -372,7 +372,7 @@ t.test('a key type limits the concurrent requests of one key', async t => {
   const upstream = await rawUpstream(t, () => {})
   const g = await startGateway(t, {
     upstream: upstream.url,
-    edit: file => file.setAll('keyTypes.famC', { concurrency: 2, concurrencyWait: '0s' }),
+    edit: file => file.setAll('keyTypes.famC', { limits: { concurrency: 2, queue: '0s' } }),
   })
   const key = await g.key('famC')
   const leave = new AbortController()

@@ -55,7 +55,7 @@ t.test(
         edit: file =>
           edit(file)
             .everyUpstream({ onDisconnect: 'cancel', accounts: ACCOUNTS })
-            .everyKeyType({ concurrency: 2, concurrencyWait: '10s' })
+            .everyKeyType({ limits: { concurrency: 2, queue: '10s' } })
             .change<Models>('keyTypes.famA.models', models => models.map(undeclared))
             .change<Models>('keyTypes.famC.models', models => models.map(undeclared)),
       }),

@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import t, { type Test } from 'tap'
-import { quotaAccount } from '../../core/ledger/quota-windows.ts'
+import { quotaAccount } from '../../core/ledger/quotas.ts'
 import { timedId } from '../../core/lib/ids.ts'
 import { startGateway, type TestGateway, until } from '../gateway.ts'
 import type { Edit } from '../gateway-file.ts'
@@ -30,7 +30,7 @@ async function scene(t: Test, concurrency: number, edit: Edit = file => file): P
   }
   const g = await startGateway(t, {
     upstream: upstream.url,
-    edit: file => edit(file.everyKeyType({ ...(concurrency !== 50 && { concurrency }), concurrencyWait: '10s' })),
+    edit: file => edit(file.everyKeyType({ limits: { concurrency, queue: '10s' } })),
   })
   return { g, upstream, answer: () => open() }
 }
@@ -137,7 +137,9 @@ t.test('64 connections on 50 places are all served', async t => {
 })
 
 t.test('a request that waits too long gets a 429, and pays nothing', async t => {
-  const { g, upstream, answer } = await scene(t, 1, file => file.everyKeyType({ concurrencyWait: '50ms' }))
+  const { g, upstream, answer } = await scene(t, 1, file =>
+    file.everyKeyType({ limits: { concurrency: 1, queue: '50ms' } }),
+  )
   const key = await g.key('famC')
   const running = g.call(CHAT, { key, body: BODY })
   await until(() => upstream.requests.length === 1)
@@ -178,7 +180,7 @@ t.test('a place whose client left while its reply is read on is free for the nex
   const g = await startGateway(t, {
     upstream: upstream.url,
     edit: file =>
-      file.everyKeyType({ concurrency: 1, concurrencyWait: '10s' }).everyUpstream({ onDisconnect: 'finish' }),
+      file.everyKeyType({ limits: { concurrency: 1, queue: '10s' } }).everyUpstream({ onDisconnect: 'finish' }),
   })
   const key = await g.key('famC')
   const leave = new AbortController()
@@ -260,7 +262,7 @@ t.test('a request is served although another gateway uses every place again as s
     upstream: upstream.url,
     edit: file =>
       file
-        .everyKeyType({ concurrency: 5, concurrencyWait: '10s' })
+        .everyKeyType({ limits: { concurrency: 5, queue: '10s' } })
         .set('store.prefix', store.prefix)
         .set('store.data', store.data),
   })

@@ -1,6 +1,7 @@
 /** The chat-completions format: events without names, `[DONE]` at the end, usage only for clients that ask for it. */
 import type { Body } from '../body.ts'
 import { DONE, frame, type OutgoingEvent, type ReplyEvent, type Rewriter } from '../events.ts'
+import { openaiRateHeaders } from '../rate-headers.ts'
 import type { Reading, Json } from '../terms.ts'
 import type { Format } from '../format.ts'
 import { openaiError } from '../openai-errors.ts'
@@ -159,6 +160,7 @@ export const chatCompletions: Format = {
   modelOf: json => text(object(json)?.['model']),
   decodeUsage: raw => countInclusive(raw),
   encodeUsage: usage => encodeInclusive(usage, USAGE),
+  rateHeaders: openaiRateHeaders,
   status: error => error.status,
   error: error => ({ error: openaiError(error) }),
   replaceError: (_json, error) => ({ error: openaiError(error) }),

@@ -13,6 +13,7 @@ const TYPES: Readonly<Record<ErrorCode, string>> = {
   model_not_found: 'not_found_error',
   format_not_allowed: 'not_found_error',
   allocation_exhausted: 'billing_error',
+  window_exhausted: 'rate_limit_error',
   quota_exhausted: 'rate_limit_error',
   rate_limited: 'rate_limit_error',
   context_too_long: 'invalid_request_error',

@@ -1,5 +1,6 @@
 /** The messages format: named events, usage in two of them, cached tokens counted apart from the input. */
 import { frame, typedEvent } from '../events.ts'
+import { messagesRateHeaders } from '../rate-headers.ts'
 import type { Json, Reading } from '../terms.ts'
 import type { Format } from '../format.ts'
 import { indexOf, list, object, positive, text } from '../json.ts'
@@ -154,6 +155,7 @@ export const messages: Format = {
   decodeUsage: count,
   encodeUsage,
   // This format has a status of its own for an overloaded provider, and its SDKs have a class for it.
+  rateHeaders: messagesRateHeaders,
   status: error => (error.code === 'overloaded' ? 529 : error.status),
   error: envelope,
   replaceError: (_json, error, requestId) => envelope(error, requestId),

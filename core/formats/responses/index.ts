@@ -1,6 +1,7 @@
 /** The responses format: named and numbered events, usage in the one terminal event. */
 import { frame, typedEvent } from '../events.ts'
 import { NO_USAGE, plus, type Usage } from '../../money/usage.ts'
+import { openaiRateHeaders } from '../rate-headers.ts'
 import type { CountedUsage, Json, Pass, Reading } from '../terms.ts'
 import type { Format, RunningStream } from '../format.ts'
 import { failedResponseError, openaiError } from '../openai-errors.ts'
@@ -182,6 +183,7 @@ export const responses: Format = {
   modelOf: json => text((object(object(json)?.['response']) ?? object(json))?.['model']),
   decodeUsage: raw => withImages(countInclusive(raw), object(raw['image_gen'])),
   encodeUsage: usage => encodeInclusive(usage, USAGE),
+  rateHeaders: openaiRateHeaders,
   status: error => error.status,
   error: error => ({ error: openaiError(error) }),
   replaceError(json, error) {

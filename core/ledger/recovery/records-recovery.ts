@@ -129,11 +129,14 @@ async function reapedAgain(
   const found = await Promise.all(
     recorded.map(async entry => {
       const outcome = await orUnavailable(redis.hget(keys.outcomes(account, entry.bucket), entry.id))
-      const [, charge = '', number = ''] = /^R(\d+):(\d+)$/.exec(outcome ?? '') ?? []
+      const [, charge = '', covered = '0', tokens = '0', number = ''] =
+        /^R(\d+)(?:,(\d+),(\d+))?:(\d+)$/.exec(outcome ?? '') ?? []
       const ordinal = Number(number)
       // What it has counted since it was read is recorded by itself.
       const isLater = ordinal > entry.ordinal && ordinal <= last
-      return isLater ? [{ ...entry, account, balance, ordinal, charge: BigInt(charge), waived: 0n, at }] : []
+      const plan = entry.plan && { ...entry.plan, covered: BigInt(covered), tokens: Number(tokens) }
+      const again = { ...entry, account, balance, ordinal, charge: BigInt(charge), waived: 0n, at }
+      return isLater ? [{ ...again, ...(plan && { plan }) }] : []
     }),
   )
   return found.flat()

@@ -6,11 +6,13 @@ import { OF_SUMS } from '../script/buckets.ts'
 import { operation, readFields } from '../script/names.ts'
 import { partField, partOf } from '../script/parts.ts'
 import { leaseName, ownerOf } from '../script/store-keys.ts'
-import { type HistoryEntry, latestEndMs, reapedCharge } from '../../records/entry.ts'
+import { planFrom } from '../../plans/plan.ts'
+import { type HistoryEntry, latestEndMs, planPartText, reapedCharge } from '../../records/entry.ts'
 import type { AccountSums } from '../../records/account-rows.ts'
 import type { RecordedKey } from '../../records/key-records.ts'
 import type { Records } from '../../records/records.ts'
 import type { Scripts } from '../script/scripts.ts'
+import { usedWindows } from './used-windows.ts'
 import { orUnavailable } from '../../records/unavailable.ts'
 
 /** Exchanges that are read at once. */
@@ -91,7 +93,19 @@ export class Restorer {
    */
   async restoreAccount(account: AccountSums, rememberedMs = Infinity): Promise<void> {
     await this.#open(account)
+    if (account.plan !== undefined) await this.#plan(account, account.plan)
     await this.#catchUp(account, rememberedMs)
+  }
+
+  /** Writes the plan of an account. If the store has none of its windows, they are filled from the records. */
+  async #plan({ id, ordinal, endedAt }: AccountSums, text: string): Promise<void> {
+    const { account } = this.#scripts.keys.of(id)
+    const plan = planFrom(text)
+    const put = async (windows: string): Promise<string | undefined> =>
+      (await this.#scripts.run(operation('plan', id, { account }, { version: plan.version, plan: text, windows })))[0]
+    // A new account has used nothing.
+    if ((await put(ordinal === 0 ? '' : '?')) !== 'unknown') return
+    await put(await orUnavailable(usedWindows(this.#records, id, plan, endedAt)))
   }
 
   /** Creates an account with the sums that the records know of it, unless the store has it. */
@@ -134,13 +148,13 @@ export class Restorer {
   async #put(key: RecordedKey, at: string): Promise<Restored> {
     // The store refuses deleted keys and disabled ones in the same way.
     const status = key.status === 'deleted' ? 'disabled' : key.status
-    const { id, account, expiresAt, cap = '', lifetimeMs, before } = key
+    const { id, account, expiresAt, cap = '', limits = '', lifetimeMs, before } = key
     const others = key.cap === undefined ? [] : await this.#elsewhere(key, at)
     const elsewhere = others.length === 0 ? '' : others.reduce((sum, { charged }) => sum + charged, 0n)
     // An expiry that is recorded does not begin again.
     const lifetime = expiresAt === undefined ? (lifetimeMs ?? '') : ''
     const home = before === undefined && account === id ? '' : account
-    const args = { ...key, status, expiresAt: expiresAt ?? '', cap, elsewhere, lifetime, home }
+    const args = { ...key, status, expiresAt: expiresAt ?? '', cap, limits, elsewhere, lifetime, home }
     const record = this.#scripts.keys.record({ account: at, key: id })
     const [answer] = await this.#scripts.run(operation('put', at, { record }, args))
     if (answer !== 'ok') return 'old'
@@ -231,6 +245,8 @@ export class Restorer {
       before,
       recent,
       reapedCharge: reapedCharge(entry),
+      plan: planPartText(entry.plan),
+      kind,
     }
     await this.#scripts.run(operation('replay', account, names, args))
   }

@@ -72,13 +72,24 @@ operations.put = function(key, arg)
   if arg.status == 'disabled' then redis.call('HDEL', key.record, field.ahead) end
   -- Most keys have none of these.
   for name, value in pairs({ [field.cap] = arg.cap, [field.elsewhere] = arg.elsewhere, [field.lifetime] = arg.lifetime,
-    [field.home] = arg.home }) do
+    [field.home] = arg.home, [field.limits] = arg.limits }) do
     if value ~= '' then
       redis.call('HSET', key.record, name, value)
     elseif version then
       redis.call('HDEL', key.record, name)
     end
   end
+  return 'ok'
+end
+
+-- plan: writes the plan of an account, unless a newer one is here. windows is what was used in its windows, as the records
+-- know it, for an account that has none; with '?' they are only read if they are needed.
+operations.plan = function(key, arg)
+  local version, windows = unpack(redis.call('HMGET', key.account, field.planVersion, field.windows))
+  if version and tonumber(version) > tonumber(arg.version) then return 'old ' .. version end
+  if not windows and arg.windows == '?' then return 'unknown' end
+  redis.call('HSET', key.account, field.planVersion, arg.version, field.plan, arg.plan)
+  if not windows and arg.windows ~= '' then redis.call('HSET', key.account, field.windows, arg.windows) end
   return 'ok'
 end
 
@@ -124,12 +135,12 @@ end
 
 -- replay: applies an exchange that the records know and that a store may have lost with its last writes. how is 'F' or 'R',
 -- before is what an earlier end charged, and recent is '1' if its outcome cannot have been forgotten. reapedCharge is the
--- charge with what is waived because a sum of lost entries contains it.
+-- charge with what is waived because a sum of lost entries contains it. plan is what its entry says of its plan, or '-'.
 -- A store that has counted others since has given them the same ordinals. Only the outcomes show then which exchanges it
 -- knows.
 operations.replay = function(key, arg)
   local account, ordinal, isReaped = key.account, tonumber(arg.ordinal), arg.how == 'R'
-  local sums, filledUpTo = readSums(account, arg.owner, { field.filledUpTo })
+  local sums, filledUpTo, windows, keyWindows, rates = readSums(account, arg.owner, { field.filledUpTo, unpack(PURSES) })
   if not sums then return 'unknown' end
   local last = sums.ordinal
   local outcome = redis.call('HGET', key.outcomes, arg.id)
@@ -148,21 +159,32 @@ operations.replay = function(key, arg)
   end
   if last >= ordinal and arg.recent ~= '1' then return 'known' end
   if ordinal <= tonumber(filledUpTo or '0') then return 'known' end
-  local before = outcome and chargeIn(outcome) or tonumber(arg.before)
-  local text = redis.call('GETDEL', key.hold)
+  local before = readParts(outcome and string.sub(outcome, 2) or arg.before)
+  local covered, tokens, claims = string.match(arg.plan, '^(%d+),(%d+),(%S+)$')
+  local text, held = redis.call('GETDEL', key.hold), 0
   if text then
-    local held, _, _, earlier, slotOrSharer = readHold(text)
-    before = tonumber(earlier) or before
+    local _, earlier, slotOrSharer, ofHold
+    held, _, _, earlier, slotOrSharer, ofHold = readHold(text)
+    if earlier ~= '-' then before = readParts(earlier) end
+    claims = ofHold ~= '-' and ofHold or claims
     book(sums, 0, -held, -1)
     redis.call('ZREM', key.leases, arg.lease)
     if readSlot(slotOrSharer) == '1' then redis.call('ZREM', key.slots, arg.id) end
   end
+  local parts, fields = { charge = charge, covered = tonumber(covered or '0'), tokens = tonumber(tokens or '0') }, {}
+  if claims then
+    fields = applyEntry(account, arg.owner, claims, { windows, keyWindows, rates }, {
+      parts = parts, isCounted = charge + parts.covered > 0 or arg.kind == 'settle', before = before,
+      wasCounted = before.charge + before.covered > 0, isHeld = text ~= false,
+    })
+  end
   -- A refund is a negative charge.
-  book(sums, charge - (before or 0), 0, 0)
+  book(sums, charge - before.charge, 0, 0)
   sums.ordinal = math.max(last, ordinal)
-  writeSums(account, arg.owner, sums)
+  writeSums(account, arg.owner, sums, fields)
+  parts.charge = math.max(charge, 0)
   redis.call('HSET', key.outcomes, arg.id,
-    arg.how .. whole(math.max(charge, 0)) .. (isReaped and ':' .. arg.ordinal or ''))
+    arg.how .. (isReaped and partsText(parts) .. ':' .. arg.ordinal or whole(parts.charge)))
   -- It is recorded, so nobody else lets it expire. Three hours are longer than an outcome is asked for.
   if redis.call('TTL', key.outcomes) < 0 then redis.call('EXPIRE', key.outcomes, 3 * HOUR / SECOND) end
   return 'ok'
@@ -175,13 +197,14 @@ operations.recount = function(key, arg)
   local name = arg.name .. ' '
   local sums = readSums(key.account, '')
   if not sums then return 'unknown' end
-  local isLeased, held, holds, isChanged = {}, 0, 0, false
+  local isLeased, held, holds, isChanged, claimed = {}, 0, 0, false, {}
   -- What is held, and by how many holds, of each key of an account, or of each share of a quota.
   local by = {}
   -- Returns the bucket of the hold's outcome.
   local function add(text)
-    local more, _, bucket, _, slotOrSharer = readHold(text)
+    local more, _, bucket, _, slotOrSharer, claims = readHold(text)
     local _, owner = readSlot(slotOrSharer)
+    if claims ~= '-' then claimed[#claimed + 1] = { owner = owner, claims = readClaims(claims) } end
     local of = by[owner or slotOrSharer] or { held = 0, holds = 0 }
     by[owner or slotOrSharer] = { held = of.held + more, holds = of.holds + 1 }
     held, holds = held + more, holds + 1
@@ -228,7 +251,10 @@ operations.recount = function(key, arg)
         isChanged = true
         redis.call('HSET', key.account, PART .. owner, string.format('%s %.0f %.0f', part.charged, of.held, of.holds))
       end
+      local record = recordOf(key.account, owner)
+      isChanged = recountWindows(record, field.keyWindows, claimed, 'ofKey', owner) or isChanged
     end
+    isChanged = recountWindows(key.account, field.windows, claimed, 'windows') or isChanged
   end
   if held == sums.held and holds == sums.holds and not isChanged then return 'same' end
   redis.call('HSET', key.account, field.balance, whole(sums.balance + sums.held - held), field.held, whole(held),

@@ -38,12 +38,13 @@ local function barred(status, expiresAt)
 end
 
 -- Returns why the requests of a key must end: its status, its expiry, or a rotation since they began. Nil if they may
--- continue; its cap follows, and what it was charged elsewhere. The rotation is '' for a quota, which is not a key.
+-- continue; its cap follows, what it was charged elsewhere, and its windows. The rotation is '' for a quota, which is not a key.
 local function off(record, rotation)
   if rotation == '' then return nil end
-  local found = redis.call('HMGET', record, field.status, field.expiresAt, field.rotation, field.cap, field.elsewhere)
+  local found = redis.call('HMGET', record, field.status, field.expiresAt, field.rotation, field.cap, field.elsewhere,
+    field.keyWindows)
   if not found[1] then return nil end
-  return barred(found[1], found[2]) or (found[3] ~= rotation and 'rotated' or nil), found[4], found[5]
+  return barred(found[1], found[2]) or (found[3] ~= rotation and 'rotated' or nil), found[4], found[5], found[6]
 end
 
 -- Returns how much a balance gives: the wanted amount, or the whole balance if it is at least `least`. Nil if neither.
@@ -52,20 +53,22 @@ local function affordable(balance, wanted, least)
   if balance > 0 and balance >= least then return balance end
 end
 
--- A hold is one text of six words: the held amount; the floor, which is charged if the hold is reaped; the bucket of its
--- outcome; what an earlier end of the exchange charged, or '-'; its slot or sharer; and the notes of the floor, which may
--- contain spaces. The slot is '1' if the client of the hold has left, else '0'; whether it has a slot now is in key.slots. If
--- the hold is of a key with another name than its account, ':' and the key follow. A hold of a quota that is shared fairly
--- has the key whose share is held instead, as its sharer.
-local function writeHold(hold, held, floor, bucket, before, slotOrSharer, notes, condition)
-  local text = string.format('%.0f %.0f %s %s %s %s', held, floor, bucket, before, slotOrSharer, notes)
+-- A hold is one text of seven words: the amount of the balance that it holds; the floor, which is charged if it is reaped; the
+-- bucket of its outcome; what an earlier end of the exchange charged (a text of purses.lua), or '-'; its slot or sharer; its
+-- claims on windows (purses.lua), or '-'; and the notes of the floor, which may contain spaces. The slot is '1' if the client
+-- of the hold has left, else '0'; whether it has a slot now is in key.slots. If the hold is of a key with another name than its
+-- account, ':' and the key follow. A hold of a quota that is shared fairly has the key whose share is held instead, as its
+-- sharer.
+local function writeHold(hold, held, floor, bucket, before, slotOrSharer, claims, notes, condition)
+  local text = string.format('%.0f %.0f %s %s %s %s %s', held, floor, bucket, before, slotOrSharer, claims, notes)
   if condition then return redis.call('SET', hold, text, condition) end
   return redis.call('SET', hold, text)
 end
 
 local function readHold(text)
-  local held, floor, bucket, before, slotOrSharer, notes = string.match(text, '^(%d+) (%d+) (%S+) (%S+) (%S+) (.*)$')
-  return tonumber(held), tonumber(floor), bucket, before, slotOrSharer, notes
+  local held, floor, bucket, before, slotOrSharer, claims, notes =
+    string.match(text, '^(%d+) (%d+) (%S+) (%S+) (%S+) (%S+) (.*)$')
+  return tonumber(held), tonumber(floor), bucket, before, slotOrSharer, claims, notes
 end
 
 -- Returns the amount that a hold has in the store.
@@ -75,12 +78,13 @@ end
 
 -- Writes one entry to the stream of ended exchanges, as one text: kind, account (with '/' and the key, if that has another
 -- name), ordinal, id, charge, what an earlier entry of this id charged, what was granted less what was charged after it,
--- waived amount, key of the bucket of its outcome, and the gateway's notes. A stream stores one text much faster than ten
--- fields.
+-- waived amount, key of the bucket of its outcome, what a plan has covered (or '-'), and the gateway's notes. A stream stores
+-- one text much faster than ten fields.
 local function record(stream, outcomes, sums, entry)
   local name = entry.owner == '' and entry.name or entry.name .. '/' .. entry.owner
-  redis.call('XADD', stream, '*', 'e', string.format('%s %s %.0f %s %.0f %.0f %.0f %.0f %s %s', entry.kind, name,
-    sums.ordinal, entry.id, entry.charge, entry.before, sums.balance + sums.held, entry.waived, outcomes, entry.notes))
+  redis.call('XADD', stream, '*', 'e', string.format('%s %s %.0f %s %.0f %.0f %.0f %.0f %s %s %s', entry.kind, name,
+    sums.ordinal, entry.id, entry.charge, entry.before, sums.balance + sums.held, entry.waived, outcomes,
+    entry.plan or '-', entry.notes))
 end
 
 -- An outcome says how an exchange ended: 'F' (for good) or 'R' (reaped), and the charge. If reaped, ':' and the ordinal
@@ -155,11 +159,15 @@ local function book(sums, charge, held, holds)
   end
 end
 
-local function writeSums(account, owner, sums)
-  local part = sums.part
+-- more: further fields with their values.
+local function writeSums(account, owner, sums, more)
+  local part, fields = sums.part, more or {}
+  if part then
+    fields[#fields + 1] = PART .. owner
+    fields[#fields + 1] = string.format('%s %.0f %.0f', part.charged, part.held, part.holds)
+  end
   redis.call('HSET', account, field.balance, whole(sums.balance), field.held, whole(sums.held), field.holds,
-    whole(sums.holds), field.ordinal, whole(sums.ordinal),
-    unpack(part and { PART .. owner, string.format('%s %.0f %.0f', part.charged, part.held, part.holds) } or {}))
+    whole(sums.holds), field.ordinal, whole(sums.ordinal), unpack(fields))
 end
 
 -- Returns what a key may hold: the balance, or what is left below its cap for life. '' is none. elsewhere is what it was charged

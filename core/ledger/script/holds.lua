@@ -23,30 +23,82 @@ local function crowded(record, taken, slots, waitedMs, since, untilMs)
   return true
 end
 
--- The fields of a key's record that a hold needs.
+-- The fields of a key's record that a hold needs, and those of its account.
 local RECORD = { field.status, field.expiresAt, field.version, field.cap, field.longestWaitSince, field.longestWaitUntil,
-  field.lifetime, field.elsewhere, field.home }
+  field.lifetime, field.elsewhere, field.home, field.keyWindows, field.rates }
+local OF_ACCOUNT = { field.planVersion, field.windows }
+local OF_BOTH = { field.planVersion, field.windows, unpack(RECORD) }
 
--- Returns the sums of an account and the fields of a key's record, which is a part of its account if that has its name.
+-- Returns the sums of an account, two fields of its plan, and the fields of a key's record, which is a part of its account if
+-- that has its name.
 local function readKey(account, record, owner)
-  if record == account then return readSums(account, owner, RECORD) end
-  return readSums(account, owner), unpack(redis.call('HMGET', record, unpack(RECORD)))
+  if record == account then return readSums(account, owner, OF_BOTH) end
+  local sums, planVersion, windows = readSums(account, owner, OF_ACCOUNT)
+  return sums, planVersion, windows, unpack(redis.call('HMGET', record, unpack(RECORD)))
 end
 
--- hold: holds an amount if the key may be used, and if its balance and its cap cover at least the least amount. owner is the
--- key, or '' if it has the name of its account. With half = '1', an amount above half of what is left is reduced to that
--- half, but not below the least amount. concurrency is the maximum of running requests of the key, or 0; replies whose
--- clients left do not count. Repeating it changes nothing.
+-- Returns what a balance and the caps of a key and of its type have, as a window: its place is 'cap' if a cap has less.
+local function creditsOf(sums, cap, typeCap, elsewhere)
+  local room = roomOf(sums, cap, elsewhere)
+  if typeCap ~= '' then room = math.min(room, roomOf(sums, typeCap, elsewhere)) end
+  return { place = room < sums.balance and 'cap' or 'balance', unit = 'c', amount = room, used = 0, held = 0 }
+end
+
+-- Chooses the purse of a hold: the windows of the plan if all of them have enough, else the credits. The windows of the key must
+-- have enough in any case.
+-- Returns the nano-credits and the tokens, and whether they are the plan's; otherwise nil, a window that has too little, and
+-- whether it would have enough if nothing were held.
+local function choose(ofPlan, ofKey, credits, mayUseCredits, ask)
+  if #ofPlan > 0 then
+    local given, other, isHeld = offered(joined(ofPlan, ofKey), ask)
+    if given then return given, other, true end
+    if not mayUseCredits then return nil, other, isHeld end
+    local ofCredits, tokens = offered(joined({ credits }, ofKey), ask)
+    if ofCredits then return ofCredits, tokens, false end
+    return nil, other, isHeld
+  end
+  local given, other, isHeld = offered(joined({ credits }, ofKey), ask)
+  return given, other, not given and isHeld
+end
+
+-- Says why a hold gets nothing.
+local function lackOf(window, isHeld, least, credits)
+  if window == credits then return (window.place == 'cap' and 'capped ' or 'insufficient ') .. whole(window.amount) .. ' 0' end
+  local missing = math.max(1, least) - roomIn(window)
+  local words = (window.isOfKey and 'k' or 'w') .. window.place .. ' ' .. whole(resetsAt(window, missing))
+  return (isHeld and 'filled ' or 'used ') .. words .. ' ' .. whole(credits.amount)
+end
+
+-- Answers a hold that is here already.
+local function repeated(text, left)
+  local _, _, _, _, _, claims = readHold(text)
+  local answer = 'held ' .. whole(heldInAll(text)) .. ' ' .. whole(left)
+  return claims == '-' and answer or answer .. ' - ' .. claims .. ' - - - -'
+end
+
+-- hold: holds an amount if the key may be used, and if a purse covers at least the least amount. owner is the key, or '' if it
+-- has the name of its account. With half = '1', an amount above half of what is left is reduced to that half, but not below the
+-- least amount. concurrency is the maximum of running requests of the key, or 0; replies whose clients left do not count.
+-- planVersion is the version of the plan that the gateway knows, or ''. windows are those of the plan that count the request, as
+-- windows.lua says, or ''; keyWindows those of the key. credits is '1' if the balance may be used beside the plan. typeCap is a cap of
+-- the key's type, or ''. rates are
+-- the requests and tokens that a minute allows, or ''. tokens and leastTokens are those of the two amounts.
+-- Everything is checked before anything is written. Repeating it changes nothing.
 operations.hold = function(key, arg)
-  local wanted, least, concurrency = amount(arg.amount), amount(arg.least), tonumber(arg.concurrency)
-  local sums, status, expiresAt, version, cap, since, untilMs, lifetime, elsewhere, home =
-    readKey(key.account, key.record, arg.owner)
+  local least, concurrency = amount(arg.least), tonumber(arg.concurrency)
+  local ask = { wanted = amount(arg.amount), least = least, isHalf = arg.half == '1', requests = 1,
+    tokens = tonumber(arg.tokens), leastTokens = tonumber(arg.leastTokens) }
+  local sums, planVersion, windows, status, expiresAt, version, cap, since, untilMs, lifetime, elsewhere, home, keyWindows,
+    rates = readKey(key.account, key.record, arg.owner)
   if not sums or not status then return 'stale' end
   local reason = barred(status, expiresAt)
   if reason then return reason end
   -- A key that was moved leaves a record behind, for the requests that run.
   local isHome = (home or '') == '' or home == string.match(arg.lease, '^%S+')
-  if version ~= arg.version or not isHome then return 'stale' end
+  if version ~= arg.version or not isHome or (planVersion or '') ~= arg.planVersion then return 'stale' end
+  local credits = creditsOf(sums, cap, arg.typeCap, elsewhere)
+  local known = (arg.windows ~= '' or arg.keyWindows ~= '' or arg.rates ~= '') and redis.call('GET', key.hold)
+  if known then return repeated(known, credits.amount) end
   local holds = (sums.part or sums).holds
   -- While there are slots to spare, nobody waits.
   if concurrency > 0 and holds >= concurrency - 1 and redis.call('EXISTS', key.hold) == 0 then
@@ -54,22 +106,59 @@ operations.hold = function(key, arg)
     if taken >= concurrency - 1 and
       crowded(key.record, taken, concurrency, tonumber(arg.waitedMs), since, untilMs) then return 'busy' end
   end
-  local room = roomOf(sums, cap, elsewhere)
-  if arg.half == '1' and room >= 0 then wanted = math.min(wanted, math.max(math.floor(room / 2), least)) end
-  local given = affordable(room, wanted, least)
-  if not given or not writeHold(key.hold, given, 0, arg.bucket, '-', slotText('0', arg.owner), arg.notes, 'NX') then
-    local before = redis.call('GET', key.hold)
-    if before then return 'held ' .. string.match(before, '^%d+') .. ' ' .. whole(room) end
-    return (room < sums.balance and 'capped ' or 'insufficient ') .. whole(room) .. ' 0'
+  local ofPlan, ofKey, plan, own, reserved = {}, {}, nil, nil, nil
+  if arg.rates ~= '' then
+    rates, reserved, untilMs = askRates(rates, arg.rates, ask.tokens)
+    if not rates then return 'limited ' .. reserved .. ' ' .. whole(untilMs) end
   end
-  book(sums, 0, given, 1)
+  if arg.windows ~= '' then ofPlan, plan = askedWindows(windows, arg.windows) end
+  if arg.keyWindows ~= '' then ofKey, own = askedWindows(keyWindows, arg.keyWindows) end
+  if not ofPlan or not ofKey then return 'window' end
+  for _, window in ipairs(ofKey) do window.isOfKey = true end
+  local given, tokens, isOfPlan = choose(ofPlan, ofKey, credits, arg.credits == '1', ask)
+  if not given then return lackOf(tokens, isOfPlan, tokens.unit == 't' and ask.leastTokens or least, credits) end
+  local claims, more = '-', {}
+  if isOfPlan or own or reserved then
+    local taken = { windows = {}, ofKey = {}, reserved = (reserved or 0) > 0 and reserved or nil }
+    if isOfPlan then
+      taken.shape, taken.plan, taken.beyond = plan.shape, given, arg.credits == '1'
+      takeAll(ofPlan, taken.windows, given, tokens, 1)
+      more = { field.windows, windowsText(plan) }
+    end
+    takeAll(ofKey, taken.ofKey, given, tokens, 1)
+    claims = claimsText(taken)
+    local changed = {}
+    if own then changed = { field.keyWindows, windowsText(own) } end
+    if reserved then
+      changed[#changed + 1] = field.rates
+      changed[#changed + 1] = ratesText(rates)
+    end
+    if key.record == key.account then
+      for _, value in ipairs(changed) do more[#more + 1] = value end
+    elseif #changed > 0 then
+      redis.call('HSET', key.record, unpack(changed))
+    end
+  end
+  local ofCredits = isOfPlan and 0 or given
+  if not writeHold(key.hold, ofCredits, 0, arg.bucket, '-', slotText('0', arg.owner), claims, arg.notes, 'NX') then
+    return repeated(redis.call('GET', key.hold), credits.amount)
+  end
+  book(sums, 0, ofCredits, 1)
   redis.call('ZADD', key.leases, whole(now() + tonumber(arg.leaseMs)), arg.lease)
-  writeSums(key.account, arg.owner, sums)
-  local answer = 'held ' .. whole(given) .. ' ' .. whole(room - given)
-  if (lifetime or '') == '' then return answer end
+  writeSums(key.account, arg.owner, sums, more)
+  local answer = 'held ' .. whole(given) .. ' ' .. whole(credits.amount - ofCredits)
+  local isBegun = (lifetime or '') ~= ''
   -- The first use of a key sets its expiry. Its record has no lifetime any more when that is recorded.
-  if expiresAt == '' then redis.call('HSET', key.record, field.expiresAt, whole(now() + tonumber(lifetime))) end
-  return answer .. ' begun'
+  if isBegun and expiresAt == '' then
+    redis.call('HSET', key.record, field.expiresAt, whole(now() + tonumber(lifetime)))
+  end
+  if claims == '-' and arg.windows == '' and not reserved then return isBegun and answer .. ' begun' or answer end
+  local flags = isBegun and 'begun' or '-'
+  for _, window in ipairs(isOfPlan and ofPlan or {}) do
+    if window.isNew then flags = flags .. ',n' .. window.place end
+  end
+  return answer .. ' ' .. flags .. ' ' .. claims .. ' ' .. (reserved and ratesText(rates) or '- - -') .. ' ' ..
+    (plan and windowsText(plan) or '-')
 end
 
 -- Returns whether this store may lack the outcome of an exchange that has none here: nobody has asked the records; or the
@@ -82,34 +171,132 @@ local function isUnknown(account, verdict, lease)
   return tonumber(string.match(verdict, ':(%d+)$') or '0') > tonumber(found[2])
 end
 
--- extend: extends a live hold to an amount, or as far as the balance allows. A hold that was reaped, or lost with a failed
--- store, is restored. A disabled key gets nothing more. The verdict is as for settle. Repeating it changes nothing.
+-- What a hold gets more.
+-- text: its claims. call: what the operation was asked. more: nano-credits. Returns the credits that it gets, what it gets of the plan, its claims, and the fields
+-- of the account that change; nil if the gateway's calendar is behind.
+local function extended(text, call, credits, more, found)
+  if text == '-' then return affordable(credits.amount, more, 1) or 0, 0, text, {} end
+  local claims, taken = readClaims(text), 0
+  local ofPlan, plan, ofKey, own = {}, nil, {}, nil
+  if claims.shape and call.windows ~= '' then
+    ofPlan, plan = askedWindows(found[1], call.windows)
+    -- A plan of another shape has taken the place of that one.
+    if plan and plan.shape ~= claims.shape then ofPlan = {} end
+  end
+  if call.keyWindows ~= '' then ofKey, own = askedWindows(found[2], call.keyWindows) end
+  if not ofPlan or not ofKey then return nil end
+  for _, window in ipairs(ofPlan) do
+    if window.unit == 't' then
+      local already = 0
+      for _, claim in ipairs(claims.windows) do
+        if claim.place == window.place then already = already + claim.taken end
+      end
+      taken = math.max(taken, already)
+    end
+  end
+  local tokens = math.max(0, tonumber(call.tokens) - taken)
+  local ofWindows, ofTokens, ofCredits
+  if #ofPlan > 0 then
+    ofWindows, ofTokens = offered(joined(ofPlan, ofKey), { wanted = more, least = 1, requests = 0, tokens = tokens,
+      leastTokens = math.min(1, tokens) })
+  end
+  if ofWindows then
+    takeAll(ofPlan, claims.windows, ofWindows, ofTokens, 0)
+    takeAll(ofKey, claims.ofKey, ofWindows, 0, 0)
+    claims.plan = claims.plan + ofWindows
+  else
+    ofWindows = 0
+  end
+  -- The rest is taken from credits at once, so that a repetition finds nothing to do.
+  if ofWindows < more and (not claims.shape or claims.beyond) then
+    ofCredits = offered(joined({ credits }, ofKey), { wanted = more - ofWindows, least = 1, requests = 0, tokens = 0,
+      leastTokens = 0 })
+    if ofCredits then takeAll(ofKey, claims.ofKey, ofCredits, 0, 0) end
+  end
+  ofCredits = ofCredits or 0
+  if ofWindows == 0 and ofCredits == 0 then return 0, 0, text, {} end
+  local fields = ofWindows > 0 and { field.windows, windowsText(plan) } or {}
+  if own and call.record == call.account then
+    fields[#fields + 1] = field.keyWindows
+    fields[#fields + 1] = windowsText(own)
+  elseif own then
+    redis.call('HSET', call.record, field.keyWindows, windowsText(own))
+  end
+  return ofCredits, ofWindows, claimsText(claims), fields
+end
+
+-- Takes again what a hold has claimed, in a store that has lost it.
+local function takeAgain(state, claims)
+  for _, window in ipairs(state) do
+    for _, claim in ipairs(claims) do
+      if claim.place == window.place and isCurrent(window, claim) then window.held = window.held + claim.taken end
+    end
+  end
+end
+
+-- Restores a hold that was reaped, or lost with a failed store. Returns the credits that it gets, and the fields of the account
+-- that change.
+local function restored(claims, call, credits, wanted, found)
+  local held = affordable(credits.amount, math.max(0, wanted - claims.plan), 1) or 0
+  if held == 0 and claims.plan == 0 then return nil end
+  local fields, plan = {}, readWindows(found[1])
+  if claims.shape and plan.shape == claims.shape then
+    takeAgain(plan, claims.windows)
+    fields = { field.windows, windowsText(plan) }
+  end
+  if #claims.ofKey == 0 then return held, fields end
+  local own = readWindows(found[2])
+  takeAgain(own, claims.ofKey)
+  if call.record == call.account then
+    fields[#fields + 1] = field.keyWindows
+    fields[#fields + 1] = windowsText(own)
+  else
+    redis.call('HSET', call.record, field.keyWindows, windowsText(own))
+  end
+  return held, fields
+end
+
+-- extend: extends a live hold to an amount, or as far as its purse allows. A hold that was reaped, or lost with a failed
+-- store, is restored, with the claims that the gateway knows. A disabled key gets nothing more. The verdict is as for settle,
+-- and windows, keyWindows and tokens as for hold. Repeating it changes nothing.
 operations.extend = function(key, arg)
   local wanted, verdict = amount(arg.amount), arg.verdict
-  local reason, cap, elsewhere = off(key.record, arg.rotation)
+  local reason, cap, elsewhere, ofKey = off(key.record, arg.rotation)
   if reason then return 'off ' .. reason end
   local text = redis.call('GET', key.hold)
-  local sums = readSums(key.account, arg.owner)
+  local hasClaims = arg.claims ~= '-'
+  local sums, windows = readSums(key.account, arg.owner, hasClaims and { field.windows } or nil)
   if not sums then error('the account is missing') end
-  local room = roomOf(sums, cap, elsewhere)
+  local credits = creditsOf(sums, cap, arg.typeCap, elsewhere)
+  local room, found = credits.amount, { windows, ofKey }
+  local call = { account = key.account, record = key.record, windows = arg.windows, keyWindows = arg.keyWindows,
+    tokens = arg.tokens }
+  local function answer(all, ofCredits, claims)
+    return 'held ' .. whole(all) .. ' ' .. whole(room - ofCredits) .. (hasClaims and ' ' .. claims or '')
+  end
   if text then
-    local held, floor, bucket, before, slotOrSharer, notes = readHold(text)
-    local more = wanted > held and affordable(room, wanted - held, 1) or 0
+    local held, floor, bucket, before, slotOrSharer, claims, notes = readHold(text)
+    local all = held + (claims == '-' and 0 or readClaims(claims).plan)
+    local more, ofPlan, newClaims, fields = 0, 0, claims, {}
+    if wanted > all then
+      more, ofPlan, newClaims, fields = extended(claims, call, credits, wanted - all, found)
+      if not more then return 'window' end
+    end
     local wasReaped = false
     if before == '-' and verdict ~= '' then
       -- A hold that a torn file has brought back does not know that it was reaped.
       local outcome = redis.call('HGET', key.outcomes, arg.id) or
         (isUnknown(key.account, verdict, arg.lease) and '' or verdict)
       wasReaped = string.sub(outcome, 1, 1) == 'R'
-      if wasReaped then before = whole(chargeIn(outcome)) end
+      if wasReaped then before = partsText(readParts(string.sub(outcome, 2))) end
     end
-    if more > 0 or wasReaped then
-      writeHold(key.hold, held + more, floor, bucket, before, slotOrSharer, notes)
+    if newClaims ~= claims or more > 0 or wasReaped then
+      writeHold(key.hold, held + more, floor, bucket, before, slotOrSharer, newClaims, notes)
       book(sums, 0, more, 0)
-      writeSums(key.account, arg.owner, sums)
+      writeSums(key.account, arg.owner, sums, fields)
       noteShare(key.account, key.slotsOrShares, slotOrSharer, 0, more)
     end
-    return 'held ' .. whole(held + more) .. ' ' .. whole(room - more)
+    return answer(all + more + ofPlan, more, newClaims)
   end
   local outcome = redis.call('HGET', key.outcomes, arg.id)
   if isForGood(outcome) then return 'gone' end
@@ -117,24 +304,34 @@ operations.extend = function(key, arg)
     if isUnknown(key.account, verdict, arg.lease) then return 'unknown' end
     if verdict ~= '' and verdict ~= 'N' then outcome = verdict end
   end
-  local held = wanted > 0 and affordable(room, wanted, 1)
-  if not held then return 'held 0 ' .. whole(room) end
-  local before = outcome and whole(chargeIn(outcome)) or '-'
-  writeHold(key.hold, held, amount(arg.floor), arg.bucket, before, slotText('0', arg.owner), arg.notes)
+  local claims = readClaims(arg.claims)
+  local held, fields
+  if wanted > 0 then held, fields = restored(claims, call, credits, wanted, found) end
+  if not held then return answer(0, 0, arg.claims) end
+  local before = outcome and partsText(readParts(string.sub(outcome, 2))) or '-'
+  writeHold(key.hold, held, amount(arg.floor), arg.bucket, before, slotText('0', arg.owner), arg.claims, arg.notes)
   book(sums, 0, held, 1)
-  writeSums(key.account, arg.owner, sums)
+  writeSums(key.account, arg.owner, sums, fields)
   redis.call('ZADD', key.leases, whole(now() + tonumber(arg.leaseMs)), arg.lease)
-  return 'held ' .. whole(held) .. ' ' .. whole(room - held)
+  return answer(held + claims.plan, held, arg.claims)
 end
 
 -- renew: renews the lease of a live hold. What its customer has received so far becomes its floor, with the notes that
--- describe it. abandoned is '1' if its client left. Answers 'off' if its key is disabled, 'crowded' if it lost its slot.
+-- describe it and its tokens. abandoned is '1' if its client left. Answers 'off' if its key is disabled, 'crowded' if it lost
+-- its slot.
 operations.renew = function(key, arg)
   local floor = amount(arg.floor)
   local text = redis.call('GET', key.hold)
   if not text then return 'gone' end
-  local held, earlier, bucket, before, slotOrSharer = readHold(text)
-  if floor > earlier then writeHold(key.hold, held, floor, bucket, before, slotOrSharer, arg.notes) end
+  local held, earlier, bucket, before, slotOrSharer, claims = readHold(text)
+  if floor > earlier then
+    if claims ~= '-' then
+      claims = readClaims(claims)
+      claims.floor = tonumber(arg.tokens)
+      claims = claimsText(claims)
+    end
+    writeHold(key.hold, held, floor, bucket, before, slotOrSharer, claims, arg.notes)
+  end
   redis.call('ZADD', key.leases, whole(now() + tonumber(arg.leaseMs)), arg.lease)
   local reason = off(key.record, arg.rotation)
   if reason then return 'off ' .. reason end
@@ -178,13 +375,14 @@ end
 
 -- settle: ends an exchange with its charge in any case, even if its hold was reaped or lost. Repeating it changes nothing.
 -- kind is 'settle' or 'void'. The verdict says what the records know of an exchange whose outcome may no longer be here: ''
--- if it cannot be older than the outcomes, '?' if nobody has looked, 'N' for nothing, 'R', a charge, ':' and an ordinal if
--- it was reaped. part is 'lost' or 'retry' among the resends of a request, or ''; it counts for partMs.
+-- if it cannot be older than the outcomes, '?' if nobody has looked, 'N' for nothing, 'R', a charge with its parts, ':' and an
+-- ordinal if it was reaped. part is 'lost' or 'retry' among the resends of a request, or ''; it counts for partMs. tokens
+-- are what it has used; claims are those that the gateway knows.
 operations.settle = function(key, arg)
   -- Everything is checked before anything is changed, since a script that stops half-way is not undone.
   local account, id, verdict, charge, owner = key.account, arg.id, arg.verdict, amount(arg.charge), arg.owner
-  local quota = isQuota(arg.name)
-  local sums = readSums(account, owner)
+  local quota, tokens = isQuota(arg.name), amount(arg.tokens)
+  local sums, windows, keyWindows, rates = readSums(account, owner, arg.claims ~= '-' and PURSES or nil)
   if not sums then
     -- A store that was filled from the records knows no quotas yet.
     if quota then return 'ok 0' end
@@ -194,43 +392,57 @@ operations.settle = function(key, arg)
   -- A hold with an outcome is one that was restored after it was reaped, or that a torn file has brought back.
   local outcome = (not text or verdict == '?') and redis.call('HGET', key.outcomes, id)
   local isOver = isForGood(outcome)
-  local held, before, slotOrSharer, isForgotten = 0, outcome and chargeIn(outcome) or nil, '0', false
+  local held, before, slotOrSharer, isForgotten, claims = 0, outcome and string.sub(outcome, 2) or nil, '0', false, arg.claims
   if text then
     local _, earlier
-    held, _, _, earlier, slotOrSharer = readHold(text)
-    before = tonumber(earlier) or before
+    held, _, _, earlier, slotOrSharer, claims = readHold(text)
+    if earlier ~= '-' then before = earlier end
     book(sums, 0, -held, -1)
     redis.call('ZREM', key.leases, arg.lease)
     if readSlot(slotOrSharer) == '1' then redis.call('ZREM', key.slotsOrShares, id) end
-    if isOver then
-      writeSums(account, owner, sums)
-      if quota then noteUse(account, key.slotsOrShares, slotOrSharer, 0, held) end
-    end
   elseif not outcome then
     if isUnknown(account, verdict, arg.lease) then return 'unknown' end
     if verdict ~= '' then
-      before = chargeIn(verdict)
+      before = verdict ~= 'N' and string.sub(verdict, 2) or nil
       isForgotten = true
     end
   end
-  if isOver then return 'done ' .. string.sub(outcome, 2) end
+  local earlier = before and readParts(before) or NOTHING
+  local wasCounted = earlier.charge + earlier.covered > 0
+  if claims ~= '-' and arg.claims == '-' then windows, keyWindows, rates = unpack(redis.call('HMGET', account, unpack(PURSES))) end
+  -- Ends what the hold has claimed, with a charge.
+  local function ended(all, isCounted, ofBefore)
+    if claims == '-' then return { charge = all, covered = 0, tokens = 0 }, {} end
+    return endClaims(account, owner, claims, { windows, keyWindows, rates }, { charge = all, tokens = isCounted and tokens or 0,
+      isCounted = isCounted, before = ofBefore, wasCounted = ofBefore ~= NOTHING and wasCounted, isHeld = text ~= false,
+      held = held, spare = sums.balance + ofBefore.charge })
+  end
+  if isOver then
+    if text then
+      local _, fields = ended(0, false, NOTHING)
+      writeSums(account, owner, sums, fields)
+      if quota then noteUse(account, key.slotsOrShares, slotOrSharer, 0, held) end
+    end
+    return 'done ' .. string.sub(outcome, 2)
+  end
   local waived = 0
   if arg.part ~= '' and charge > 0 then
     waived = waive(account, key.resends, arg.part, charge, arg.resendsMs, arg.waiversMax)
     charge = charge - waived
   end
-  book(sums, charge - (before or 0), 0, 0)
+  local parts, fields = ended(charge, arg.kind == 'settle', earlier)
+  book(sums, parts.charge - earlier.charge, 0, 0)
   -- What was waived must be remembered: a repetition would find nothing to waive it for.
   local isSilent = charge == 0 and waived == 0 and not before and
     (not text or (arg.kind == 'void' and (quota or unlisted(account, arg.freeEntriesMax))))
   local isListed = not isSilent and not quota
   if isListed then sums.ordinal = sums.ordinal + 1 end
-  writeSums(account, owner, sums)
-  if quota then noteUse(account, key.slotsOrShares, slotOrSharer, charge - (before or 0), held) end
+  writeSums(account, owner, sums, fields)
+  if quota then noteUse(account, key.slotsOrShares, slotOrSharer, parts.charge - earlier.charge, held) end
   if isSilent then return 'ok ' .. whole(sums.balance) end
   -- Nothing that is not recorded yet may expire.
   if isForgotten then redis.call('PERSIST', key.outcomes) end
-  redis.call('HSET', key.outcomes, id, 'F' .. whole(charge))
+  redis.call('HSET', key.outcomes, id, 'F' .. whole(parts.charge))
   if not isListed then
     redis.call('EXPIRE', key.outcomes, QUOTA_OUTCOMES)
     return 'ok ' .. whole(sums.balance)
@@ -238,7 +450,8 @@ operations.settle = function(key, arg)
   record(key.stream, key.outcomes, sums, {
     -- Without a hold and without an earlier end, the hold was lost with a failed store.
     kind = before and 'late' or (text and arg.kind or 'orphan'),
-    name = arg.name, owner = owner, id = id, charge = charge, before = before or 0, waived = waived, notes = arg.notes,
+    name = arg.name, owner = owner, id = id, charge = parts.charge, before = earlier.charge, waived = waived,
+    plan = planOf(claims, parts), notes = arg.notes,
   })
   return 'ok ' .. whole(sums.balance)
 end
@@ -251,29 +464,38 @@ operations.reap = function(key, arg)
   redis.call('ZREM', key.leases, arg.lease)
   local text = redis.call('GETDEL', key.hold)
   if not text then return 'gone' end
-  local held, floor, _, earlier, slotOrSharer, notes = readHold(text)
+  local held, floor, _, earlier, slotOrSharer, claims, notes = readHold(text)
   local slot, owner = readSlot(slotOrSharer)
   owner = owner or ''
-  local sums = readSums(account, owner)
+  local sums, windows, keyWindows, rates = readSums(account, owner, claims ~= '-' and PURSES or nil)
   if not sums then return 'gone' end
   local outcome = redis.call('HGET', key.outcomes, id)
   -- A hold that arrived after its exchange had ended is released.
   local isOver = isForGood(outcome)
-  local before = isOver and floor or tonumber(earlier) or (outcome and chargeIn(outcome)) or 0
+  local known = earlier ~= '-' and earlier or (outcome and string.sub(outcome, 2))
+  local before = (not isOver and known) and readParts(known) or NOTHING
   -- A hold that a torn file has brought back knows less than the one that was reaped before.
-  floor = math.max(floor, before)
+  floor = isOver and 0 or math.max(floor, before.charge + before.covered)
   if slot == '1' then redis.call('ZREM', slotsOf(key.slotsOrShares, owner), id) end
-  book(sums, floor - before, -held, -1)
+  book(sums, 0, -held, -1)
+  local parts, fields = { charge = floor, covered = 0, tokens = 0 }, {}
+  if claims ~= '-' then
+    parts, fields = endClaims(account, owner, claims, { windows, keyWindows, rates }, { charge = floor,
+      tokens = floor > 0 and readClaims(claims).floor or 0, isCounted = floor > 0, before = before,
+      wasCounted = before.charge + before.covered > 0, isHeld = true, held = held, spare = sums.balance + before.charge })
+  end
+  book(sums, parts.charge - before.charge, 0, 0)
   if not isOver and not quota then sums.ordinal = sums.ordinal + 1 end
-  writeSums(account, owner, sums)
-  if quota then noteUse(account, key.slotsOrShares, slotOrSharer, floor - before, held) end
+  writeSums(account, owner, sums, fields)
+  if quota then noteUse(account, key.slotsOrShares, slotOrSharer, parts.charge - before.charge, held) end
   if isOver then return 'released' end
-  redis.call('HSET', key.outcomes, id, 'R' .. whole(floor) .. ':' .. whole(sums.ordinal))
+  redis.call('HSET', key.outcomes, id, 'R' .. partsText(parts) .. ':' .. whole(sums.ordinal))
   if quota then
     redis.call('EXPIRE', key.outcomes, QUOTA_OUTCOMES)
   else
     record(key.stream, key.outcomes, sums, {
-      kind = 'reaped', name = arg.name, owner = owner, id = id, charge = floor, before = before, waived = 0, notes = notes,
+      kind = 'reaped', name = arg.name, owner = owner, id = id, charge = parts.charge, before = before.charge, waived = 0,
+      plan = planOf(claims, parts), notes = notes,
     })
   end
   return 'reaped'
@@ -286,9 +508,9 @@ operations.abandon = function(key, arg)
   local id = arg.id
   local text = redis.call('GET', key.hold)
   if not text then return 'gone' end
-  local held, floor, bucket, before, slotOrSharer, notes = readHold(text)
+  local held, floor, bucket, before, slotOrSharer, claims, notes = readHold(text)
   local _, owner = readSlot(slotOrSharer)
-  writeHold(key.hold, held, floor, bucket, before, slotText('1', owner), notes)
+  writeHold(key.hold, held, floor, bucket, before, slotText('1', owner), claims, notes)
   redis.call('ZADD', key.slots, arg.readToEnd == '1' and '+inf' or whole(now()), id)
   if redis.call('ZCARD', key.slots) <= tonumber(arg.most) then return 'ok' end
   local first = redis.call('ZRANGE', key.slots, 0, 0, 'WITHSCORES')

@@ -115,7 +115,7 @@ end
 local function holdOfQuota(ask, balance, held, holds, fields, resets)
   local given = affordable(fairly(ask, balance), ask.wanted, ask.least)
   local slotOrSharer = ask.sharer == '' and '0' or ask.sharer
-  if given and not writeHold(ask.hold, given, 0, ask.bucket, '-', slotOrSharer, ask.notes, 'NX') then
+  if given and not writeHold(ask.hold, given, 0, ask.bucket, '-', slotOrSharer, '-', ask.notes, 'NX') then
     return 'held ' .. heldBy(ask.hold) .. ' ' .. whole(balance)
   end
   if given then

@@ -19,7 +19,15 @@ interface Queued extends Operation {
 }
 
 /** The files of the script, in their order. */
-const FILES = ['common.lua', 'quotas.lua', 'holds.lua', 'accounts.lua', 'batch.lua'] as const
+const FILES = [
+  'common.lua',
+  'windows.lua',
+  'purses.lua',
+  'quotas.lua',
+  'holds.lua',
+  'accounts.lua',
+  'batch.lua',
+] as const
 
 /** How long settlements and renewals may wait for others, in milliseconds. */
 const LAZY_MS = 2

@@ -1,7 +1,7 @@
 /** Reads the streams of ended exchanges that are not recorded yet. */
 import type { Redis } from 'ioredis'
 import { sideBySide } from '../../lib/side-by-side.ts'
-import { KINDS } from '../../records/entry.ts'
+import { KINDS, planPartFrom } from '../../records/entry.ts'
 import { notesFromText } from '../../records/notes.ts'
 import type { EndedEntry } from '../../records/entry.ts'
 import { assertMoney } from '../../money/assertions.ts'
@@ -99,12 +99,13 @@ export function isBefore(one: Position, other: Position): boolean {
 }
 
 /** The words of an entry before its notes, which may contain spaces. */
-const WORDS = 9
+const WORDS = 10
 
 function entryOf(streamId: string, [, text = '']: readonly string[]): StreamEntry {
   const words = text.split(' ', WORDS)
-  const [name, spender = '', ordinal, id = '', charge = '', earlier = '', balance = '', waived = '', outcomes = ''] =
-    words
+  const [name, spender = '', ordinal, id = '', charge = '', earlier = '', balance = '', waived = ''] = words
+  const [outcomes = '', planned] = words.slice(8)
+  const plan = planPartFrom(planned)
   const [account = '', key] = spender.split('/')
   const position = positionOf(streamId)
   const kind = KINDS.find(each => each === name) ?? 'settle'
@@ -123,6 +124,7 @@ function entryOf(streamId: string, [, text = '']: readonly string[]): StreamEntr
     charge: kind === 'credit' ? -before : BigInt(charge),
     balance: BigInt(balance),
     waived: BigInt(waived),
+    ...(plan && { plan }),
     notes: notesFromText(text.slice(words.join(' ').length + 1)),
     bucket: outcomes.slice(outcomes.lastIndexOf(':') + 1),
     position,

@@ -1,0 +1,119 @@
+/** Plans and limits as customers and their tools see them. */
+import type { Key } from '../keys/keys.ts'
+import type { Limits } from '../ledger/allowance.ts'
+import { formatCredits } from '../money/credits.ts'
+import { lengthOf, windowAt } from '../plans/calendar.ts'
+import { type KeyLimits, UTC_DAY } from '../plans/limits.ts'
+import { ratesNow } from '../plans/rates.ts'
+import { isValid, periodOf, type Plan, spanOf } from '../plans/plan.ts'
+import { dayUsed, type WindowView, windowViews } from '../plans/state.ts'
+
+/** A plan as of now. */
+export interface PlanStanding {
+  readonly plan: Plan
+  readonly windows: readonly WindowView[]
+  /** Whether a window that counts every model is used up. */
+  readonly isUsedUp: boolean
+  /** The widest window, and the one of credits; the one of credits that has the least left. Of those that count every model. */
+  readonly widest: WindowView | undefined
+  readonly widestOfCredits: WindowView | undefined
+  readonly tightestOfCredits: WindowView | undefined
+}
+
+/** Returns how a key's plan stands. Undefined if it has none, or if it has ended. */
+export function planStanding(
+  { plan }: Pick<Key, 'plan'>,
+  text: string | null | undefined,
+  now: number,
+): PlanStanding | undefined {
+  if (!plan || !isValid(plan, now)) return undefined
+  const windows = windowViews(plan, text, now)
+  const general = windows.filter(({ window }) => window.models === undefined)
+  const byLength = [...general].sort((one, other) => lengthOfView(other) - lengthOfView(one))
+  const ofCredits = byLength.filter(({ window }) => window.unit === 'credits')
+  const [tightest] = [...ofCredits].sort((one, other) => (one.left < other.left ? -1 : 1))
+  return {
+    plan,
+    windows,
+    isUsedUp: general.some(({ left }) => left === 0n),
+    widest: byLength[0],
+    widestOfCredits: ofCredits[0],
+    tightestOfCredits: tightest,
+  }
+}
+
+function lengthOfView({ window }: WindowView): number {
+  return lengthOf(periodOf(window))
+}
+
+const NAMES: Readonly<Record<string, string>> = { day: '1d', week: '7d' }
+
+/** Names a window as tools do, such as `5h`, `1d` or `7d`. */
+export function windowLabel({ per }: WindowView['window']): string {
+  return NAMES[per] ?? per
+}
+
+/** Returns a number of a window's unit for display: credits, requests or tokens. */
+export function shownNumber(unit: WindowView['window']['unit'], number: bigint): number {
+  return unit === 'credits' ? Number(formatCredits(number)) : Number(number)
+}
+
+const iso = (ms: number | undefined): string | null => (ms === undefined ? null : new Date(ms).toISOString())
+
+/** Returns a window as customers see it. */
+export function shownWindow(view: WindowView): Record<string, unknown> {
+  const { window, limit, used, held, left, from, resetsAt } = view
+  const { unit, models } = window
+  return {
+    window: windowLabel(window),
+    unit,
+    limit: shownNumber(unit, limit),
+    used: shownNumber(unit, used + held),
+    remaining: shownNumber(unit, left),
+    window_start: iso(from),
+    reset_at: iso(resetsAt),
+    ...(models && { models }),
+  }
+}
+
+/** Returns a plan as customers see it. Null without one. */
+export function shownPlan({ plan }: Pick<Key, 'plan'>, standing: PlanStanding | undefined, now: number): unknown {
+  if (!plan) return null
+  const renews = plan.widest === undefined ? undefined : spanOf(plan, plan.widest, now)?.until
+  const until = plan.until ?? Infinity
+  return {
+    valid: standing !== undefined,
+    bought_at: iso(plan.at),
+    ends_at: iso(plan.until),
+    renews_at: standing && renews !== undefined && renews < until ? iso(renews) : null,
+    then: plan.terms.then,
+    windows: (standing?.windows ?? []).map(shownWindow),
+  }
+}
+
+/** Returns the limits of a key, each with what is left, as customers see them. */
+export function shownLimits(limits: KeyLimits, ofKey: Limits['ofKey'], now: number): Record<string, unknown>[] {
+  const { creditsPerDay, concurrency } = limits
+  const rates = ratesNow(limits, ofKey?.rates?.split(' ') ?? [], now)
+  const day = creditsPerDay === undefined ? undefined : windowAt(UTC_DAY, now)
+  const used = day ? dayUsed(ofKey?.windows, day.from) : 0n
+  return [
+    ...(concurrency === undefined ? [] : [{ window: 'concurrent', unit: 'requests', limit: concurrency }]),
+    ...rates
+      .filter(({ limit }) => limit !== undefined)
+      .map(({ unit, limit, left }) => ({ window: '1m', unit, limit, used: (limit ?? 0) - left, remaining: left })),
+    ...(creditsPerDay === undefined || !day
+      ? []
+      : [
+          {
+            window: '1d',
+            unit: 'credits',
+            limit: shownNumber('credits', creditsPerDay),
+            used: shownNumber('credits', used),
+            remaining: shownNumber('credits', used < creditsPerDay ? creditsPerDay - used : 0n),
+            window_start: iso(day.from),
+            reset_at: iso(day.until),
+          },
+        ]),
+  ]
+}

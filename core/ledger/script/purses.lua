@@ -1,0 +1,280 @@
+-- Purses: what a hold is taken from. That is the windows of a plan, or the credits of the balance. The windows of a key's
+-- limits count whatever its requests cost, from either purse.
+
+-- The claims of a hold are one text of words between slashes, or '-' without any:
+--   pSHAPE:NANO:BEYOND  it is taken from a plan, and so many nano-credits of it; BEYOND is '1' if credits may follow
+--   wPLACE@FROM:NUMBER  what it has taken of a window of the plan
+--   kPLACE@FROM:NUMBER  what it has taken of a window of its key
+--   tMS                 what it has reserved of the key's tokens a minute, as time
+--   fTOKENS             the tokens of its floor
+local function readClaims(text)
+  local claims = { plan = 0, windows = {}, ofKey = {} }
+  for kind, rest in string.gmatch(text, '(%a)([^/]+)') do
+    if kind == 'p' then
+      local nano, beyond
+      claims.shape, nano, beyond = string.match(rest, '^(%S+):(%d+):([01])$')
+      claims.plan, claims.beyond = tonumber(nano), beyond == '1'
+    elseif kind == 't' or kind == 'f' then
+      claims[kind == 't' and 'reserved' or 'floor'] = tonumber(rest)
+    else
+      local place, from, taken = string.match(rest, '^(%d+)@(%d+):(%d+)$')
+      local list = kind == 'w' and claims.windows or claims.ofKey
+      list[#list + 1] = { place = place, from = tonumber(from), taken = tonumber(taken) }
+    end
+  end
+  return claims
+end
+
+local function claimsText(claims)
+  local words = {}
+  if claims.shape then
+    words[1] = string.format('p%s:%.0f:%s', claims.shape, claims.plan, claims.beyond and '1' or '0')
+  end
+  for kind, list in pairs({ w = claims.windows, k = claims.ofKey }) do
+    for _, claim in ipairs(list) do
+      words[#words + 1] = string.format('%s%s@%.0f:%.0f', kind, claim.place, claim.from, claim.taken)
+    end
+  end
+  if claims.reserved then words[#words + 1] = string.format('t%.0f', claims.reserved) end
+  if claims.floor then words[#words + 1] = string.format('f%.0f', claims.floor) end
+  return #words == 0 and '-' or table.concat(words, '/')
+end
+
+-- The nano-credits that a hold has, from both purses.
+local function heldInAll(text)
+  local held, _, _, _, _, claims = readHold(text)
+  return held + (claims == '-' and 0 or readClaims(claims).plan)
+end
+
+-- What windows and a balance give to a hold.
+-- ask: wanted and least nano-credits; tokens and leastTokens, which grow with them; requests; and whether an amount above half
+-- of what is left is reduced to that half.
+-- Returns the nano-credits and the tokens. Otherwise nil, the window that has too little for the longest time, and whether all
+-- that have too little would have enough if nothing were held.
+local function offered(windows, ask)
+  local given, share, lacking, isHeld = ask.wanted, 1, nil, true
+  for _, window in ipairs(windows) do
+    local wanted, least = ask.wanted, ask.least
+    if window.unit == 't' then wanted, least = ask.tokens, ask.leastTokens end
+    if window.unit == 'r' then wanted, least = ask.requests, ask.requests end
+    local room = roomIn(window)
+    local most = (ask.isHalf and room >= 0) and math.min(wanted, math.max(math.floor(room / 2), least)) or wanted
+    local part = affordable(room, most, least)
+    if part and window.unit == 'c' then
+      given = math.min(given, part)
+    elseif part and window.unit == 't' and wanted > least then
+      share = math.min(share, (part - least) / (wanted - least))
+    elseif not part then
+      local isOnlyHeld = room + window.held >= math.max(1, least)
+      if not lacking or (isHeld and not isOnlyHeld) or
+        (isHeld == isOnlyHeld and (window.ends or 0) > (lacking.ends or 0)) then lacking = window end
+      isHeld = isHeld and isOnlyHeld
+    end
+  end
+  if lacking then return nil, lacking, isHeld end
+  local byTokens = ask.least + math.floor((ask.wanted - ask.least) * share)
+  if given < byTokens then share = (given - ask.least) / (ask.wanted - ask.least) end
+  given = math.min(given, byTokens)
+  return given, ask.leastTokens + math.floor((ask.tokens - ask.leastTokens) * share + 0.5)
+end
+
+local function takeAll(windows, claims, nano, tokens, requests)
+  for _, window in ipairs(windows) do
+    take(window, claims, window.unit == 'c' and nano or (window.unit == 't' and tokens or requests))
+  end
+end
+
+local function joined(one, other)
+  local all = {}
+  for _, window in ipairs(one) do all[#all + 1] = window end
+  for _, window in ipairs(other) do all[#all + 1] = window end
+  return all
+end
+
+-- Rates are a generic cell rate algorithm: a theoretical arrival time, in milliseconds, up to a minute ahead. A text has those
+-- of requests and of tokens, and how many tokens a minute allows. A request may reserve all tokens of a minute, and more are
+-- charged at its end.
+local function readRates(text)
+  local requests, tokens, perMinute = string.match(text or '', '^(%S+) (%S+) (%d+)$')
+  return { requests = tonumber(requests) or 0, tokens = tonumber(tokens) or 0, perMinute = tonumber(perMinute) or 0 }
+end
+
+local function ratesText(rates)
+  return string.format('%.3f %.3f %.0f', rates.requests, rates.tokens, rates.perMinute)
+end
+
+-- Asks for a request and its tokens. asked: the requests and the tokens that a minute allows, 0 for any number.
+-- Returns the rates with it, and the time that its tokens reserve; otherwise nil, what is used up, and for how long in
+-- milliseconds.
+local function askRates(text, asked, tokens)
+  local rates = readRates(text)
+  local requests, perMinute = string.match(asked, '^(%d+) (%d+)$')
+  local reserved = 0
+  if requests ~= '0' then
+    local due = math.max(rates.requests, now()) + MINUTE / tonumber(requests)
+    if due - now() > MINUTE + 0.001 then return nil, 'requests', math.ceil(due - now() - MINUTE) end
+    rates.requests = due
+  end
+  rates.perMinute = tonumber(perMinute)
+  if rates.perMinute > 0 then
+    reserved = math.ceil(math.min(MINUTE, tokens * MINUTE / rates.perMinute))
+    local due = math.max(rates.tokens, now()) + reserved
+    if due - now() > MINUTE then return nil, 'tokens', math.ceil(due - now() - MINUTE) end
+    rates.tokens = due
+  end
+  return rates, reserved
+end
+
+-- Charges the tokens of a request in the place of those that it reserved.
+local function correctRates(text, reserved, tokens)
+  local rates = readRates(text)
+  if rates.perMinute == 0 then return text end
+  rates.tokens = rates.tokens - reserved + tokens * MINUTE / rates.perMinute
+  return ratesText(rates)
+end
+
+-- A charge with its parts is one text: the nano-credits of the balance, those that a plan has covered, and the tokens.
+local function readParts(text)
+  local charge, covered, tokens = string.match(text, '^(%-?%d+),?(%d*),?(%d*)')
+  return { charge = tonumber(charge) or 0, covered = tonumber(covered) or 0, tokens = tonumber(tokens) or 0 }
+end
+
+local function partsText(parts)
+  if parts.covered == 0 and parts.tokens == 0 then return whole(parts.charge) end
+  return string.format('%.0f,%.0f,%.0f', parts.charge, parts.covered, parts.tokens)
+end
+
+-- What an entry says of its plan: its parts beside the charge, and the claims of its windows. '-' if it was taken from credits.
+local function planOf(text, parts)
+  local claims = text ~= '-' and readClaims(text) or {}
+  if not claims.shape then return '-' end
+  claims.ofKey, claims.reserved, claims.floor = {}, nil, nil
+  return string.format('%.0f,%.0f,%s', parts.covered, parts.tokens, claimsText(claims))
+end
+
+local NOTHING = { charge = 0, covered = 0, tokens = 0 }
+
+-- Splits a charge between a plan and credits. A plan covers what its windows have room for, and what was taken of those that are
+-- over. The rest is taken from credits, if they may follow and there are any, else from the next window.
+-- windows: those of the plan, without what the hold has claimed. before: what an earlier end charged. held: the credits that the
+-- hold had. spare: those that there are.
+local function split(charge, tokens, claims, windows, before, held, spare)
+  local most = held > 0 and claims.plan or charge
+  for _, window in ipairs(windows) do
+    local taken, isOver = 0, true
+    for _, claim in ipairs(claims.windows) do
+      if claim.place == window.place then
+        taken, isOver = taken + claim.taken, not isCurrent(window, claim)
+      end
+    end
+    if window.unit == 'c' and not isOver then
+      most = math.min(most, math.max(taken, roomIn(window) + before.covered))
+    end
+  end
+  local beyond = math.max(0, charge - most)
+  local credits = claims.beyond and math.min(beyond, math.max(0, spare)) or 0
+  if credits > 0 then tokens = math.ceil(tokens * (charge - credits) / charge) end
+  return { charge = credits, covered = charge - credits, tokens = tokens }
+end
+
+-- What is charged to a window, in its unit. A request counts if it was billed, also at a price of 0.
+local function numberIn(window, covered, parts, isCounted)
+  if window.unit == 'c' then return covered end
+  if window.unit == 't' then return parts.tokens end
+  return isCounted and 1 or 0
+end
+
+-- The fields with the windows of a plan, and with the windows and the rates of a key.
+local PURSES = { field.windows, field.keyWindows, field.rates }
+
+-- Returns the key of the record of a key, given its account's.
+local function recordOf(account, owner)
+  if owner == '' then return account end
+  local name = string.gsub(account, ':a:', ':k:', 1)
+  return name .. ':' .. owner
+end
+
+-- Applies an end to the windows and the rates that a hold has claimed.
+-- found: the PURSES of its account. ending: its parts, and isCounted; before and wasCounted of an earlier end; isHeld tells
+-- whether the windows have the claims. Returns the fields of the account that change, with their values.
+local function applyClaims(account, owner, claims, plan, found, ending)
+  local parts, before, fields = ending.parts, ending.before, {}
+  if #plan > 0 then
+    for _, window in ipairs(plan) do
+      chargeTo(window, claims.windows, numberIn(window, parts.covered, parts, ending.isCounted) -
+        numberIn(window, before.covered, before, ending.wasCounted))
+    end
+    fields = { field.windows, windowsText(plan) }
+  end
+  if #claims.ofKey == 0 and not claims.reserved then return fields end
+  local record = recordOf(account, owner)
+  local windows, rates = found[2], found[3]
+  if record ~= account then windows, rates = unpack(redis.call('HMGET', record, field.keyWindows, field.rates)) end
+  local ofKey, changed = readWindows(windows), {}
+  for _, window in ipairs(ofKey) do
+    if ending.isHeld then giveBack(window, claims.ofKey) end
+    chargeTo(window, claims.ofKey, parts.charge + parts.covered - before.charge - before.covered)
+  end
+  if #ofKey > 0 then changed = { field.keyWindows, windowsText(ofKey) } end
+  if claims.reserved and ending.isHeld then
+    changed[#changed + 1] = field.rates
+    changed[#changed + 1] = correctRates(rates, claims.reserved, ending.tokens)
+  end
+  if record == account then
+    for _, value in ipairs(changed) do fields[#fields + 1] = value end
+  elseif #changed > 0 then
+    redis.call('HSET', record, unpack(changed))
+  end
+  return fields
+end
+
+-- Returns the windows of the plan of a hold, without what the hold has claimed if isHeld. None if another plan has taken the
+-- place of that one.
+local function planFor(claims, text, isHeld)
+  local plan = readWindows(claims.shape and text or '')
+  if plan.shape ~= claims.shape then return {} end
+  if isHeld then for _, window in ipairs(plan) do giveBack(window, claims.windows) end end
+  return plan
+end
+
+-- Ends the claims of a hold: its windows get back what it has taken, and are charged instead.
+-- ending: charge and tokens, and what applyClaims needs of an end; held and spare are credits, as for split.
+-- Returns the charge with its parts, and the fields of the account that change, with their values.
+local function endClaims(account, owner, text, found, ending)
+  local claims = readClaims(text)
+  local plan = planFor(claims, found[1], ending.isHeld)
+  ending.parts = { charge = ending.charge, covered = 0, tokens = ending.tokens }
+  if claims.shape then
+    ending.parts = split(ending.charge, ending.tokens, claims, plan, ending.before, ending.held, ending.spare)
+  end
+  return ending.parts, applyClaims(account, owner, claims, plan, found, ending)
+end
+
+-- Applies an entry that the records know. Its charge is split already.
+local function applyEntry(account, owner, text, found, ending)
+  local claims = readClaims(text)
+  ending.tokens = ending.parts.tokens
+  return applyClaims(account, owner, claims, planFor(claims, found[1], ending.isHeld), found, ending)
+end
+
+-- Sets what is held of windows from the claims of the holds that are here. Returns whether that changes anything.
+local function recountWindows(hash, name, claimed, list, owner)
+  local text = redis.call('HGET', hash, name)
+  if not text then return false end
+  local state = readWindows(text)
+  for _, window in ipairs(state) do
+    window.held = 0
+    for _, each in ipairs(claimed) do
+      local isOwn = list == 'ofKey' and each.owner == owner or each.claims.shape == state.shape
+      for _, claim in ipairs(isOwn and each.claims[list] or {}) do
+        if claim.place == window.place and (window.kind == 'r' or isCurrent(window, claim)) then
+          window.held = window.held + claim.taken
+        end
+      end
+    end
+  end
+  local counted = windowsText(state)
+  if counted == text then return false end
+  redis.call('HSET', hash, name, counted)
+  return true
+end

@@ -1,0 +1,172 @@
+-- The arithmetic of windows. In each window a number of nano-credits, requests or tokens may be used. Whoever has windows
+-- keeps them as one text, so that all of them together are one field:
+--   SHAPE PLACE:UNIT:KIND:AMOUNT:FROM:ENDS:HELD:USED ...
+-- The shape changes with what the windows count and when they begin; windows of another shape say nothing. The unit is 'c'
+-- (nano-credits), 'r' (requests) or 't' (tokens). The kind is 'c' (of a calendar), 'u' (begins with a use) or 'r' (the last
+-- hours). Of the last hours, FROM is when they were reset, ENDS is the length of a part, and USED has what was used in each
+-- part that counts: PART=NUMBER,...
+-- A caller asks with the same text without HELD and USED. The calendar is the gateway's: the script gets from and until.
+local WINDOW = '(%d+):(%a):(%a):(%d+):(%d+):(%d+)'
+
+-- The parts of the last hours (ROLLING_PARTS in calendar.ts).
+local PARTS = 60
+
+local function readWindows(text)
+  local state = { shape = string.match(text or '', '^%S*') }
+  for place, unit, kind, amount, from, ends, held, used in string.gmatch(text or '', WINDOW .. ':(%d+):(%S*)') do
+    local window = { place = place, unit = unit, kind = kind, amount = tonumber(amount), from = tonumber(from),
+      ends = tonumber(ends), held = tonumber(held), used = tonumber(used) or 0 }
+    if kind == 'r' then
+      window.used, window.parts = 0, {}
+      for part, number in string.gmatch(used, '(%d+)=(%d+)') do
+        window.parts[#window.parts + 1] = { at = tonumber(part), used = tonumber(number) }
+        window.used = window.used + tonumber(number)
+      end
+    end
+    state[#state + 1] = window
+    state[place] = window
+  end
+  return state
+end
+
+local function windowsText(state)
+  local words = { state.shape }
+  for _, window in ipairs(state) do
+    local used = whole(math.max(0, window.used))
+    if window.parts then
+      local parts = {}
+      for _, part in ipairs(window.parts) do parts[#parts + 1] = whole(part.at) .. '=' .. whole(part.used) end
+      used = table.concat(parts, ',')
+    end
+    words[#words + 1] = string.format('%s:%s:%s:%.0f:%.0f:%.0f:%.0f:%s', window.place, window.unit, window.kind,
+      window.amount, window.from, window.ends, math.max(0, window.held), used)
+  end
+  return table.concat(words, ' ')
+end
+
+-- The first part of the last hours that still counts.
+local function firstPart(window)
+  return math.floor(now() / window.ends) - PARTS + 1
+end
+
+-- Lets a window begin anew. What was used beyond the amount of the window before counts, unless that was reset.
+local function renew(window, from, ends)
+  window.used = from >= window.ends and math.max(0, window.used - window.amount) or 0
+  window.from, window.ends, window.held, window.isNew = from, ends, 0, true
+end
+
+-- Forgets what was used before the last hours, or before they were reset.
+local function age(window, from, ends)
+  local kept, used = {}, 0
+  local isSame = window.ends == ends and window.from >= from
+  window.from, window.ends = math.max(window.from, from), ends
+  for _, part in ipairs(isSame and window.parts or {}) do
+    if part.at >= firstPart(window) then
+      kept[#kept + 1] = part
+      used = used + part.used
+    end
+  end
+  window.parts, window.used = kept, used
+end
+
+-- Brings windows up to now. Returns them as a list, and all of the state; nil if the caller's calendar is behind.
+local function askedWindows(text, asked)
+  local state, found = readWindows(text), {}
+  local shape = string.match(asked, '^%S*')
+  if state.shape ~= shape then state = { shape = shape } end
+  for place, unit, kind, amount, from, ends in string.gmatch(asked, WINDOW) do
+    local window = state[place]
+    from, ends = tonumber(from), tonumber(ends)
+    if kind ~= 'r' and now() >= ends then return nil end
+    if not window then
+      window = { place = place, unit = unit, kind = kind, from = kind == 'u' and now() or from, ends = ends, held = 0,
+        used = 0, parts = kind == 'r' and {} or nil }
+      state[#state + 1] = window
+      state[place] = window
+    elseif kind == 'r' then
+      age(window, from, ends)
+    elseif kind == 'u' then
+      if now() >= window.ends or window.from < from then renew(window, now(), ends) end
+    elseif from > window.from then
+      renew(window, from, ends)
+    elseif from < window.from and now() >= window.from then
+      return nil
+    end
+    window.amount = tonumber(amount)
+    found[#found + 1] = window
+  end
+  return found, state
+end
+
+local function roomIn(window)
+  return window.amount - window.used - window.held
+end
+
+-- What a hold takes of a window is a claim, since it counts only in the window in which the hold was taken.
+-- Takes a number, and adds it to the claims.
+local function take(window, claims, number)
+  local from = window.kind == 'r' and math.floor(now() / window.ends) or window.from
+  window.held = window.held + number
+  for _, claim in ipairs(claims) do
+    if claim.place == window.place and claim.from == from then
+      claim.taken = claim.taken + number
+      return
+    end
+  end
+  claims[#claims + 1] = { place = window.place, from = from, taken = number }
+end
+
+-- Whether a claim was made in a window as it is now.
+local function isCurrent(window, claim)
+  if window.kind == 'r' then return claim.from >= firstPart(window) and (claim.from + 1) * window.ends > window.from end
+  return claim.from == window.from
+end
+
+local function use(window, at, number)
+  window.used = window.used + number
+  if not window.parts then return end
+  for _, part in ipairs(window.parts) do
+    if part.at == at then
+      part.used = part.used + number
+      return
+    end
+  end
+  window.parts[#window.parts + 1] = { at = at, used = number }
+end
+
+-- Gives back what a hold has claimed of a window.
+local function giveBack(window, claims)
+  for _, claim in ipairs(claims) do
+    if claim.place == window.place and (window.kind == 'r' or isCurrent(window, claim)) then
+      window.held = window.held - claim.taken
+    end
+  end
+end
+
+-- Charges a number to the window in which it was claimed, as far as that is not over. Claims of several windows of one place
+-- are charged in their order, and the last one gets the rest.
+local function chargeTo(window, claims, number)
+  local last
+  for _, claim in ipairs(claims) do
+    if claim.place == window.place then
+      if last then
+        local part = math.min(number, last.taken)
+        if isCurrent(window, last) then use(window, last.from, part) end
+        number = number - part
+      end
+      last = claim
+    end
+  end
+  if last and isCurrent(window, last) then use(window, last.from, number) end
+end
+
+-- Returns when a window has so much more room, if nothing is used meanwhile.
+local function resetsAt(window, missing)
+  if not window.parts then return window.ends end
+  table.sort(window.parts, function(one, other) return one.at < other.at end)
+  for _, part in ipairs(window.parts) do
+    missing = missing - part.used
+    if missing <= 0 then return (part.at + PARTS) * window.ends end
+  end
+  return (math.floor(now() / window.ends) + PARTS) * window.ends
+end

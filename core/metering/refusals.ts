@@ -1,0 +1,99 @@
+/** The errors for holds that are refused. */
+import { afterWait, GatewayError } from '../errors.ts'
+import type { Format } from '../formats/index.ts'
+import type { Key } from '../keys/keys.ts'
+import type { HoldAnswer, HoldRequest, Limited } from '../ledger/hold.ts'
+import { formatCredits } from '../money/credits.ts'
+import type { KeyLimits } from '../plans/limits.ts'
+import { isValid } from '../plans/plan.ts'
+import type { RateNow } from '../plans/rates.ts'
+import type { PlanWindow } from '../plans/terms.ts'
+
+/** Who is refused, and when. */
+interface Refused {
+  readonly key: Pick<Key, 'plan'>
+  readonly limits: KeyLimits
+  readonly format: Pick<Format, 'rateHeaders'>
+  readonly contact: string
+  readonly now: number
+}
+
+/** Returns the error for a hold that a key does not get. */
+export function refusal(answer: HoldAnswer, request: HoldRequest, refused: Refused): GatewayError {
+  const { key, limits, format, contact, now } = refused
+  switch (answer.kind) {
+    case 'insufficient': {
+      const [has, needs] = [formatCredits(answer.balance), formatCredits(request.least)]
+      const quieter = request.notes.stream ? '' : ' A lower output limit, or a stream, needs less.'
+      const plan =
+        key.plan && !isValid(key.plan, now) ? `The plan of this key ended at ${iso(key.plan.until)}. It` : 'This key'
+      return new GatewayError('allocation_exhausted', {
+        message: `${plan} has ${has} credits left, but this request may need ${needs}.${quieter} For more, ask ${contact}.`,
+      })
+    }
+    case 'capped':
+      return new GatewayError('allocation_exhausted', {
+        message: `This key may use ${formatCredits(answer.left < 0n ? 0n : answer.left)} credits more, but this request may need ${formatCredits(request.least)}. For more, ask ${contact}.`,
+      })
+    case 'busy':
+      return new GatewayError('rate_limited', {
+        message: 'Too many requests of this key run at the same time.',
+        retryAfterMs: 1000,
+      })
+    case 'limited':
+      return new GatewayError('rate_limited', {
+        message: `This key has used up its ${answer.what} of a minute.`,
+        retryAfterMs: Math.max(1, answer.waitMs),
+        headers: format.rateHeaders(usedUp(limits, answer), now),
+      })
+    case 'used':
+    case 'filled':
+      return ofWindow(answer, request, refused)
+    case 'expired':
+      return new GatewayError('key_expired')
+    case 'disabled':
+    case 'stale':
+      return new GatewayError('key_disabled')
+    default:
+      return new GatewayError('internal', { cause: new Error(`a new hold was answered with ${answer.kind}`) })
+  }
+}
+
+/** The rate that is used up. */
+function usedUp(limits: KeyLimits, { what, waitMs }: Extract<Limited, { kind: 'limited' }>): RateNow[] {
+  const limit = what === 'requests' ? limits.requestsPerMinute : limits.tokensPerMinute
+  return [{ unit: what, limit, left: 0, fullInMs: waitMs }]
+}
+
+function ofWindow(
+  { kind, isOfKey, place, resetsAt, balance }: Extract<Limited, { kind: 'used' | 'filled' }>,
+  request: HoldRequest,
+  { key: { plan }, contact, now }: Refused,
+): GatewayError {
+  const window = isOfKey ? undefined : plan?.windows[place]
+  const name = window ? windowName(window) : 'the credits of this day that this key may use'
+  if (kind === 'filled')
+    return new GatewayError('rate_limited', {
+      message: `Running requests hold what is left of ${name}. Try again in a moment.`,
+      retryAfterMs: 1000,
+    })
+  const paid = plan?.terms.then === 'credits' && !isOfKey
+  const also = paid
+    ? ` The balance has ${formatCredits(balance)} credits, but this request may need ${formatCredits(request.least)}.`
+    : ''
+  const waitMs = Math.max(1000, resetsAt - now)
+  return new GatewayError('window_exhausted', {
+    message: `This key has used up ${name} until ${iso(resetsAt)}.${also} For more, ask ${contact}.`,
+    resetsAt,
+    ...afterWait(waitMs),
+  })
+}
+
+/** Names a window for customers, such as `the credits of 5h`. */
+export function windowName({ unit, per, models }: PlanWindow): string {
+  return `the ${unit} of ${/^\d/.test(per) ? per : `this ${per}`}${models ? ` for ${models.join(', ')}` : ''}`
+}
+
+function iso(ms = 0): string {
+  return new Date(ms).toISOString()
+}

@@ -1,0 +1,88 @@
+/**
+ * The calendar of windows: those of a day, a week or a month begin at the same local time, also when clocks are changed; those
+ * of a purchase begin at the same distance from it.
+ */
+import { DateTime, type DateTimeUnit } from 'luxon'
+
+/** Windows that begin at a local time of every day, week or month. */
+export interface CalendarWindow {
+  readonly per: 'day' | 'week' | 'month'
+  /** An IANA time zone. */
+  readonly zone: string
+  /** From 1 for Monday. */
+  readonly weekday: number
+  /** Of the month. */
+  readonly day: number
+  readonly hour: number
+  readonly minute: number
+}
+
+/** The length of windows that begin at a purchase or with a use: of the calendar in a time zone, or in milliseconds. */
+export type Period = { readonly per: CalendarWindow['per']; readonly zone: string } | { readonly ms: number }
+
+/** The time of a window, in milliseconds since the epoch. */
+export interface Span {
+  readonly from: number
+  readonly until: number
+}
+
+/** The latest window of each calendar, since it is asked for at every request. */
+const latest = new WeakMap<CalendarWindow, Span>()
+
+/** Returns the window that a time is in. @param now milliseconds since the epoch, by the store's clock */
+export function windowAt(calendar: CalendarWindow, now: number): Span {
+  const known = latest.get(calendar)
+  if (known && known.from <= now && now < known.until) return known
+  const found = windowOf(calendar, now)
+  latest.set(calendar, found)
+  return found
+}
+
+function windowOf(calendar: CalendarWindow, now: number): Span {
+  const { zone } = calendar
+  const at = DateTime.fromMillis(now, { zone })
+  const starts = [-1, 0, 1, 2].map(nth => startOf(calendar, at.plus({ [`${calendar.per}s`]: nth })))
+  const next = starts.findIndex(start => start > now)
+  return { from: starts[next - 1] ?? now, until: starts[next] ?? now }
+}
+
+/** Returns the beginning of the window that begins in the same day, week or month. */
+function startOf({ per, weekday, day, hour, minute }: CalendarWindow, at: DateTime): number {
+  const unit: DateTimeUnit = per
+  const days = { day: 0, week: weekday - 1, month: day - 1 }[per]
+  const begin = at.startOf(unit).plus({ days })
+  // A local time that does not exist is the one an hour later.
+  return begin.set({ hour, minute }).toMillis()
+}
+
+/** Returns the time a number of periods after another. The last days of a month stand for those that it does not have. */
+export function after(at: number, period: Period, count: number): number {
+  if ('ms' in period) return at + count * period.ms
+  return DateTime.fromMillis(at, { zone: period.zone })
+    .plus({ [`${period.per}s`]: count })
+    .toMillis()
+}
+
+/** Returns the window that a time is in, of those that follow each other from a purchase on. The first one begins there. */
+export function windowSince(purchasedAt: number, period: Period, now: number): Span {
+  const guess = Math.floor((now - purchasedAt) / lengthOf(period))
+  let nth = Math.max(0, guess - 1)
+  while (after(purchasedAt, period, nth + 1) <= now) nth++
+  return { from: after(purchasedAt, period, nth), until: after(purchasedAt, period, nth + 1) }
+}
+
+/** Milliseconds of the longest day, week and month, by which windows are compared and found. */
+const LONGEST_MS = { day: 25 * 3_600_000, week: 169 * 3_600_000, month: 31 * 86_400_000 + 3_600_000 } as const
+
+/** Returns the longest time that a period may take, in milliseconds. */
+export function lengthOf(period: Period): number {
+  return 'ms' in period ? period.ms : LONGEST_MS[period.per]
+}
+
+/** The parts into which the last hours are divided. What is older than them is forgotten part by part. */
+export const ROLLING_PARTS = 60
+
+/** Returns the length of a part of the last hours, in milliseconds. */
+export function partMs(rollingMs: number): number {
+  return Math.ceil(rollingMs / ROLLING_PARTS)
+}

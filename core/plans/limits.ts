@@ -1,0 +1,119 @@
+/** The limits of keys: those of a key type, and those of a single key, of which the narrower one counts. */
+import { AddressRanges, isRange } from '../lib/addresses.ts'
+import { duration } from '../lib/duration.ts'
+import { lru } from '../lib/lru.ts'
+import { parseDecimal } from '../money/credits.ts'
+import { windowAt } from './calendar.ts'
+import { isListed } from './listed.ts'
+
+/** Limits as they are written, in gateway.yaml and of a key. */
+export interface LimitTerms {
+  readonly requestsPerMinute?: number | undefined
+  readonly tokensPerMinute?: number | undefined
+  /** Plain decimals. */
+  readonly creditsPerDay?: string | undefined
+  readonly credits?: string | undefined
+  readonly concurrency?: number | undefined
+  readonly queue?: string | undefined
+  readonly models?: readonly string[] | undefined
+  readonly addresses?: readonly string[] | undefined
+  readonly maxInput?: number | undefined
+  readonly maxOutput?: number | undefined
+}
+
+/** Limits as they are used. Undefined is no limit. */
+export interface KeyLimits {
+  readonly requestsPerMinute: number | undefined
+  readonly tokensPerMinute: number | undefined
+  /** What requests may cost in a UTC day, in nano-credits. */
+  readonly creditsPerDay: bigint | undefined
+  /** What a key may be charged in its life, in nano-credits. */
+  readonly credits: bigint | undefined
+  /** Running requests. */
+  readonly concurrency: number | undefined
+  /** How long a request above that waits for another one to end, in milliseconds. */
+  readonly queueMs: number | undefined
+  /** Lists of models and groups, each of which must contain the model. */
+  readonly models: readonly (readonly string[])[]
+  /** Ranges of addresses, each of which must contain the client's. */
+  readonly addresses: readonly AddressRanges[]
+  /** Tokens of a request and of a reply. */
+  readonly maxInput: number | undefined
+  readonly maxOutput: number | undefined
+}
+
+/** Reads limits. Amounts that cannot be read, which have been reported, are none. */
+export function limitsFrom(terms: LimitTerms): KeyLimits {
+  const { requestsPerMinute, tokensPerMinute, creditsPerDay, credits, concurrency, queue } = terms
+  const { models, addresses, maxInput, maxOutput } = terms
+  return {
+    requestsPerMinute,
+    tokensPerMinute,
+    creditsPerDay: creditsPerDay === undefined ? undefined : parseDecimal(creditsPerDay),
+    credits: credits === undefined ? undefined : parseDecimal(credits),
+    concurrency,
+    queueMs: queue === undefined ? undefined : duration(queue),
+    models: models ? [models] : [],
+    addresses: addresses ? [new AddressRanges(addresses.filter(isRange))] : [],
+    maxInput,
+    maxOutput,
+  }
+}
+
+const read = lru<string, KeyLimits>(10_000)
+
+/** Reads the limits of a key from their JSON. The same text gives the same limits. */
+export function keyLimitsFrom(text: string): KeyLimits {
+  let limits = read.get(text)
+  if (!limits) read.set(text, (limits = limitsFrom(JSON.parse(text) as LimitTerms)))
+  return limits
+}
+
+function narrower<T extends number | bigint>(one: T | undefined, other: T | undefined): T | undefined {
+  if (one === undefined || other === undefined) return one ?? other
+  return one < other ? one : other
+}
+
+/** Returns the narrower of the limits of a type and of a key, one by one. */
+export function narrowed(type: KeyLimits, key: KeyLimits | undefined): KeyLimits {
+  if (!key) return type
+  return {
+    requestsPerMinute: narrower(type.requestsPerMinute, key.requestsPerMinute),
+    tokensPerMinute: narrower(type.tokensPerMinute, key.tokensPerMinute),
+    creditsPerDay: narrower(type.creditsPerDay, key.creditsPerDay),
+    credits: narrower(type.credits, key.credits),
+    concurrency: narrower(type.concurrency, key.concurrency),
+    queueMs: narrower(type.queueMs, key.queueMs),
+    models: [...type.models, ...key.models],
+    addresses: [...type.addresses, ...key.addresses],
+    maxInput: narrower(type.maxInput, key.maxInput),
+    maxOutput: narrower(type.maxOutput, key.maxOutput),
+  }
+}
+
+/** Whether limits allow a model. @param ids by which it may be listed */
+export function allows(
+  { models }: Pick<KeyLimits, 'models'>,
+  ids: readonly string[],
+  groups: ReadonlyMap<string, ReadonlySet<string>>,
+): boolean {
+  return models.every(names => isListed(names, ids, groups))
+}
+
+/** The day of `creditsPerDay`. */
+export const UTC_DAY = { per: 'day', zone: 'UTC', weekday: 1, day: 1, hour: 0, minute: 0 } as const
+
+/** Returns the windows of a key's limits, as the script asks for them; '' for none. @param now by the store's clock */
+export function keyWindowsAsked({ creditsPerDay }: Pick<KeyLimits, 'creditsPerDay'>, now: number): string {
+  if (creditsPerDay === undefined) return ''
+  const { from, until } = windowAt(UTC_DAY, now)
+  return `1 0:c:c:${creditsPerDay}:${from}:${until}`
+}
+
+/** Returns the rates of a key's limits, as the script asks for them; '' for none. */
+export function ratesAsked({
+  requestsPerMinute = 0,
+  tokensPerMinute = 0,
+}: Pick<KeyLimits, 'requestsPerMinute' | 'tokensPerMinute'>): string {
+  return requestsPerMinute === 0 && tokensPerMinute === 0 ? '' : `${requestsPerMinute} ${tokensPerMinute}`
+}

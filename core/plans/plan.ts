@@ -1,0 +1,159 @@
+/** The plan of a balance: its terms, when it was bought, and what an operator has changed by hand. */
+import { hash } from 'node:crypto'
+import { lru } from '../lib/lru.ts'
+import { after, lengthOf, partMs, type Period, type Span, windowAt, windowSince } from './calendar.ts'
+import { isListed } from './listed.ts'
+import { cachedWeight, durationMs, type PlanTerms, type PlanWindow, readWindows } from './terms.ts'
+
+/** A plan as the records and the store have it, as JSON. */
+export interface StoredPlan {
+  /** Counts the changes. */
+  readonly version: number
+  readonly terms: PlanTerms
+  /** When it was bought, in milliseconds since the epoch. */
+  readonly at: number
+  /** When it ends. Left out for never. */
+  readonly until?: number | undefined
+  /** The key type that it was copied from, and the digest of the terms there. Left out for terms of its own. */
+  readonly type?: string | undefined
+  readonly of?: string | undefined
+  /** When a window was reset by hand, by its place. */
+  readonly resets?: Readonly<Record<string, number>> | undefined
+  /** What was added to a window by hand, in its unit, and until when, by its place. */
+  readonly extras?: Readonly<Record<string, { readonly amount: string; readonly until: number }>> | undefined
+}
+
+/** A plan as it is used. */
+export interface Plan extends StoredPlan {
+  readonly windows: readonly PlanWindow[]
+  /** Changes with what its windows count and when they begin. */
+  readonly shape: string
+  /** The place of its widest window that begins anew, by which the plan renews. Undefined if it has only the last hours. */
+  readonly widest: number | undefined
+  /** How much of a cached token counts, in nano-units. */
+  readonly cached: bigint
+}
+
+const plans = lru<string, Plan>(10_000)
+
+/** Reads a plan. The same text gives the same plan. */
+export function planFrom(text: string): Plan {
+  let plan = plans.get(text)
+  if (!plan) plans.set(text, (plan = read(JSON.parse(text) as StoredPlan)))
+  return plan
+}
+
+function read(stored: StoredPlan): Plan {
+  const { terms, at } = stored
+  const windows = readWindows(terms.windows)
+  const counted = terms.windows.map(({ per, anchor, zone, models }, place) => ({
+    unit: windows[place]?.unit,
+    per,
+    anchor,
+    zone,
+    models,
+  }))
+  return {
+    ...stored,
+    windows,
+    shape: hash('sha256', JSON.stringify([at, counted])).slice(0, 8),
+    widest: widestOf(windows),
+    cached: cachedWeight(terms) ?? 0n,
+  }
+}
+
+/** Returns the digest of terms, by which a change of them is noticed. */
+export function digestOf(terms: PlanTerms): string {
+  return hash('sha256', JSON.stringify(terms)).slice(0, 16)
+}
+
+/** Returns a new plan. @param at when it is bought */
+export function newPlan(terms: PlanTerms, at: number, type?: string): StoredPlan {
+  const untilMs = terms.until === undefined ? undefined : durationMs(terms.until)
+  return {
+    version: 1,
+    terms,
+    at,
+    ...(untilMs !== undefined && { until: at + untilMs }),
+    ...(type !== undefined && { type, of: digestOf(terms) }),
+  }
+}
+
+/** The period of a window, or of the last hours. */
+export function periodOf({ timing }: PlanWindow): Period {
+  if (timing.kind === 'calendar') return timing.calendar
+  return timing.kind === 'rolling' ? { ms: timing.ms } : timing.period
+}
+
+function widestOf(windows: readonly PlanWindow[]): number | undefined {
+  let widest: number | undefined
+  for (const [place, window] of windows.entries())
+    if (
+      window.timing.kind !== 'rolling' &&
+      (widest === undefined || lengthOf(periodOf(window)) > lengthOf(periodOf(windows[widest] as PlanWindow)))
+    )
+      widest = place
+  return widest
+}
+
+/** Whether a plan is valid at a time. */
+export function isValid({ until }: Pick<Plan, 'until'>, now: number): boolean {
+  return until === undefined || now < until
+}
+
+/** Returns the time of a window, as it would be if it began with a use now. Undefined for the last hours. */
+export function spanOf(plan: Plan, place: number, now: number): Span | undefined {
+  const { timing } = plan.windows[place] as PlanWindow
+  const reset = plan.resets?.[place]
+  switch (timing.kind) {
+    case 'calendar':
+      return since(reset, windowAt(timing.calendar, now))
+    case 'purchase':
+      return since(reset, windowSince(plan.at, timing.period, now))
+    case 'first use':
+      return { from: reset ?? plan.at, until: after(now, timing.period, 1) }
+    case 'rolling':
+      return undefined
+  }
+}
+
+/** A window that was reset by hand begins there. */
+function since(reset: number | undefined, { from, until }: Span): Span {
+  return { from: reset !== undefined && reset > from && reset < until ? reset : from, until }
+}
+
+/** Returns how much may be used in a window: its amount, and what was added by hand. */
+export function amountIn(plan: Plan, place: number, now: number): bigint {
+  const { amount } = plan.windows[place] as PlanWindow
+  const extra = plan.extras?.[place]
+  return extra && now < extra.until ? amount + BigInt(extra.amount) : amount
+}
+
+/** The kinds of windows, as the script names them. */
+export const KINDS = { calendar: 'c', purchase: 'c', 'first use': 'u', rolling: 'r' } as const
+
+/**
+ * Returns the windows of a plan that count a model, as the script asks for them; '' if none does.
+ * @param ids by which the model may be listed
+ * @param groups the groups of models
+ * @param now by the store's clock
+ */
+export function askedOf(
+  plan: Plan,
+  ids: readonly string[],
+  groups: ReadonlyMap<string, ReadonlySet<string>>,
+  now: number,
+): string {
+  if (!isValid(plan, now)) return ''
+  const asked: string[] = []
+  for (const [place, window] of plan.windows.entries()) {
+    const { models, unit, timing } = window
+    if (models && !isListed(models, ids, groups)) continue
+    const span = spanOf(plan, place, now)
+    const [from, ends] = span
+      ? [span.from, span.until]
+      : [plan.resets?.[place] ?? 0, partMs(timing.kind === 'rolling' ? timing.ms : 0)]
+    asked.push(`${place}:${unit[0]}:${KINDS[timing.kind]}:${amountIn(plan, place, now)}:${from}:${ends}`)
+  }
+  return asked.length === 0 ? '' : [plan.shape, ...asked].join(' ')
+}

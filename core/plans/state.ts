@@ -1,0 +1,129 @@
+/** What the store has of windows: the text of windows.lua, read for people. */
+import { ROLLING_PARTS, type Span } from './calendar.ts'
+import { amountIn, isValid, KINDS, type Plan, spanOf } from './plan.ts'
+import type { PlanWindow } from './terms.ts'
+
+/** What was used of a window. Numbers are nano-credits, requests or tokens. */
+interface WindowState {
+  readonly amount: bigint
+  readonly from: number
+  readonly ends: number
+  readonly held: bigint
+  readonly used: bigint
+  /** Of the last hours: what was used in each part, the oldest first. */
+  readonly parts: readonly { readonly at: number; readonly used: bigint }[]
+}
+
+/** Returns the word of a window of which nothing is held, as the script writes it. */
+export function windowWord(
+  place: number,
+  { unit, amount, timing }: PlanWindow,
+  { from, ends, used }: { readonly from: number; readonly ends: number; readonly used: string },
+): string {
+  return `${place}:${unit[0]}:${KINDS[timing.kind]}:${amount}:${from}:${ends}:0:${used}`
+}
+
+/** Windows as the store has them, by their places. */
+export interface WindowStates {
+  readonly shape: string
+  readonly byPlace: ReadonlyMap<number, WindowState>
+}
+
+/** Reads the text of windows. */
+export function statesIn(text: string | null | undefined): WindowStates {
+  const [shape = '', ...words] = (text ?? '').split(' ')
+  const byPlace = new Map(
+    words.map(word => {
+      const [place = '', , kind, amount = '0', from = '0', ends = '0', held = '0', used = ''] = word.split(':')
+      const parts =
+        kind === 'r'
+          ? used
+              .split(',')
+              .filter(part => part !== '')
+              .map(part => part.split('='))
+              .map(([at, number = '0']) => ({ at: Number(at), used: BigInt(number) }))
+              .sort((one, other) => one.at - other.at)
+          : []
+      const sum = kind === 'r' ? parts.reduce((all, part) => all + part.used, 0n) : BigInt(used || 0)
+      const state = {
+        amount: BigInt(amount),
+        from: Number(from),
+        ends: Number(ends),
+        held: BigInt(held),
+        used: sum,
+        parts,
+      }
+      return [Number(place), state] as const
+    }),
+  )
+  return { shape, byPlace }
+}
+
+/** A window as customers and operators see it. Numbers are nano-credits, requests or tokens. */
+export interface WindowView {
+  readonly place: number
+  readonly window: PlanWindow
+  readonly limit: bigint
+  readonly used: bigint
+  readonly held: bigint
+  /** What may still be used; at least 0. */
+  readonly left: bigint
+  /** Undefined for the last hours, and for a window that has not begun. */
+  readonly from: number | undefined
+  /** When it begins anew, or when some of the last hours comes back. Undefined if nothing was used in them, or if it has not begun. */
+  readonly resetsAt: number | undefined
+}
+
+/** Returns the windows of a plan as of now. None if it has ended. */
+export function windowViews(plan: Plan, text: string | null | undefined, now: number): readonly WindowView[] {
+  if (!isValid(plan, now)) return []
+  const states = statesIn(text)
+  return plan.windows.map((window, place) => {
+    const state = states.shape === plan.shape ? states.byPlace.get(place) : undefined
+    const limit = amountIn(plan, place, now)
+    const { used, held, from, resetsAt } = current(state, spanOf(plan, place, now), window, now)
+    const left = limit - used - held
+    return { place, window, limit, used, held, left: left > 0n ? left : 0n, from, resetsAt }
+  })
+}
+
+/** Returns what was used and is held of the window of a key's day. @param from when the day began */
+export function dayUsed(text: string | null | undefined, from: number): bigint {
+  const state = statesIn(text).byPlace.get(0)
+  return state?.from === from ? state.used + state.held : 0n
+}
+
+/** Returns which share of a window is used or held, from 0 to 1. */
+export function usedShare({ limit, left }: Pick<WindowView, 'limit' | 'left'>): number {
+  return limit > 0n ? Number(((limit - left) * 10_000n) / limit) / 10_000 : 1
+}
+
+type Current = Pick<WindowView, 'used' | 'held' | 'from' | 'resetsAt'>
+
+/** Returns what counts of a state now. The script calculates likewise when it holds. */
+function current(state: WindowState | undefined, span: Span | undefined, { timing }: PlanWindow, now: number): Current {
+  if (timing.kind === 'rolling') {
+    const first = state ? Math.floor(now / state.ends) - ROLLING_PARTS + 1 : 0
+    const parts = state?.parts.filter(({ at }) => at >= first) ?? []
+    const [oldest] = parts
+    return {
+      used: parts.reduce((all, part) => all + part.used, 0n),
+      held: state?.held ?? 0n,
+      from: undefined,
+      resetsAt: state && oldest && (oldest.at + ROLLING_PARTS) * state.ends,
+    }
+  }
+  const { from = 0, until = 0 } = span ?? {}
+  if (timing.kind === 'first use') {
+    const isRunning = state !== undefined && now < state.ends && state.from >= from
+    if (isRunning) return { used: state.used, held: state.held, from: state.from, resetsAt: state.ends }
+    return { used: state ? beyond(state, from) : 0n, held: 0n, from: undefined, resetsAt: undefined }
+  }
+  if (state?.from === from) return { used: state.used, held: state.held, from, resetsAt: until }
+  return { used: state ? beyond(state, from) : 0n, held: 0n, from, resetsAt: until }
+}
+
+/** What was used beyond the amount of a window that is over, which counts in the next one. */
+function beyond({ used, amount, ends }: WindowState, from: number): bigint {
+  return from >= ends && used > amount ? used - amount : 0n
+}

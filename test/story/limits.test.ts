@@ -1,0 +1,156 @@
+/** The limits of key types and of keys. */
+import Anthropic from '@anthropic-ai/sdk'
+import OpenAI from 'openai'
+import t, { type Test } from 'tap'
+import { FIELDS } from '../../core/ledger/script/names.ts'
+import { startGateway, type TestGateway, until } from '../gateway.ts'
+import { json, ScriptedUpstream } from '../upstream.ts'
+
+const MODEL = 'acme/famC-5.5'
+const OTHER = 'acme/famC-5.6-luna'
+const CHAT = '/v1/chat/completions'
+const messages = [{ role: 'user' as const, content: 'hi' }]
+const BODY = { model: MODEL, max_tokens: 100, messages }
+const MINUTE_MS = 60_000
+
+/** A gateway whose upstream answers with 10 tokens of input and 60 of output. */
+async function scene(t: Test, limits: object): Promise<{ g: TestGateway; upstream: ScriptedUpstream }> {
+  const upstream = await ScriptedUpstream.start(t)
+  upstream.script = ({ path }, res) =>
+    path.endsWith('/messages')
+      ? json(res, {
+          id: 'msg_1',
+          type: 'message',
+          role: 'assistant',
+          model: 'm',
+          content: [{ type: 'text', text: 'x' }],
+          stop_reason: 'end_turn',
+          usage: { input_tokens: 10, output_tokens: 60 },
+        })
+      : json(res, {
+          choices: [{ message: { content: 'x' }, finish_reason: 'stop' }],
+          usage: { prompt_tokens: 10, completion_tokens: 60 },
+        })
+  const edit = (file: any) =>
+    file.set('keyTypes.famC.limits', limits).set('keyTypes.famA.limits', { requestsPerMinute: 60 })
+  return { g: await startGateway(t, { upstream: upstream.url, edit }), upstream }
+}
+
+/** Uses up the rates of a key, so that the next request fits so many milliseconds later. */
+async function useUp(g: TestGateway, key: string, perMinute: number, waitMs: number): Promise<void> {
+  const { redis, keys } = g.gateway.ledger.scripts
+  const due = Date.now() + MINUTE_MS - MINUTE_MS / perMinute + waitMs
+  await redis.hset(keys.of(await g.id(key)).account, FIELDS.rates, `${due} 0 0`)
+}
+
+t.test('a key gets the requests of a minute at once, and then one after the other', async t => {
+  const { g, upstream } = await scene(t, { requestsPerMinute: 20 })
+  const key = await g.key('famC', 10n)
+  const answers = await Promise.all(Array.from({ length: 30 }, () => g.call(CHAT, { key, body: BODY })))
+  t.equal(answers.filter(({ status }) => status === 200).length, 20)
+  t.equal(upstream.requests.length, 20, 'what is refused costs nothing')
+  const refused = answers.find(({ status }) => status === 429)
+  t.match(refused?.json, { error: { code: 'rate_limit_exceeded', message: 'This key has used up its requests of a minute.' } }) // prettier-ignore
+  const wait = Number(refused?.headers.get('retry-after-ms'))
+  t.ok(wait > 0 && wait <= 3000, `the next one fits after ${wait} ms`)
+  t.equal(refused?.headers.get('x-ratelimit-limit-requests'), '20')
+  t.equal(refused?.headers.get('x-ratelimit-remaining-requests'), '0')
+  t.match(await g.call(CHAT, { key: await g.key('famC', 10n), body: BODY }), { status: 200 }, 'another key goes on')
+})
+
+t.test('the official clients wait once, for as long as they are told, and succeed', async t => {
+  const { g, upstream } = await scene(t, { requestsPerMinute: 60 })
+  const clients = {
+    famC: (key: string) => new OpenAI({ apiKey: key, baseURL: `${g.url}/v1` }).chat.completions.create({ model: MODEL, messages }), // prettier-ignore
+    famA: (key: string) => new Anthropic({ apiKey: key, baseURL: g.url }).messages.create({ model: 'acme/famA-medium-5', max_tokens: 50, messages }), // prettier-ignore
+  }
+  for (const [type, ask] of Object.entries(clients)) {
+    const key = await g.key(type, 10n)
+    await useUp(g, key, 60, 700)
+    const before = upstream.requests.length
+    const began = Date.now()
+    await ask(key)
+    const tookMs = Date.now() - began
+    t.ok(tookMs >= 650, `${type}: it waited ${tookMs} ms`)
+    t.equal(upstream.requests.length, before + 1)
+    const { json: info } = await g.call('/api/v1/key-info', { key })
+    const limit = info.rate_limits.find(({ window, unit }: any) => window === '1m' && unit === 'requests')
+    t.match(limit, { limit: 60, used: Number })
+  }
+})
+
+t.test('tokens are reserved before a request, and corrected when it has ended', async t => {
+  const { g } = await scene(t, { tokensPerMinute: 10_000 })
+  const key = await g.key('famC', 10n)
+  const answer = await g.call(CHAT, { key, body: BODY })
+  t.equal(answer.headers.get('x-ratelimit-limit-tokens'), '10000')
+  const left = Number(answer.headers.get('x-ratelimit-remaining-tokens'))
+  t.ok(left < 9900 && left > 9000, `${left} are left while it runs`)
+  await g.settledAll([key])
+  const used = async (): Promise<number> => {
+    const { json: info } = await g.call('/api/v1/key-info', { key })
+    return info.rate_limits.find(({ unit }: any) => unit === 'tokens').used
+  }
+  await until(async () => (await used()) <= 70)
+  const large = await g.call(CHAT, { key, body: { ...BODY, max_tokens: 60_000 } })
+  t.match({ status: large.status, json: large.json }, { status: 429, json: { error: { message: /its tokens of a minute/ } } }) // prettier-ignore
+})
+
+t.test('a day has its credits, whatever pays them', async t => {
+  const { g } = await scene(t, { creditsPerDay: 0.005 })
+  const key = await g.key('famC', 10n)
+  const answers = await Promise.all(Array.from({ length: 20 }, () => g.call(CHAT, { key, body: BODY })))
+  await g.settledAll([key])
+  let done = answers.filter(({ status }) => status === 200).length
+  for (;;) {
+    const { status, json: refused } = await g.call(CHAT, { key, body: BODY })
+    if (status !== 200) {
+      t.match(refused, { error: { type: 'usage_limit_reached', message: /^This key has used up the credits of this day/ } }) // prettier-ignore
+      break
+    }
+    done++
+  }
+  t.ok(done * 0.00093 <= 0.005, `${done} requests`)
+  await g.settledAll([key])
+  const { json: info } = await g.call('/api/v1/key-info', { key })
+  t.match(info.rate_limits.at(-1), { window: '1d', unit: 'credits', limit: 0.005, reset_at: /T00:00:00.000Z$/ })
+})
+
+t.test('the narrower limit of a key and of its type counts', async t => {
+  const { g } = await scene(t, { requestsPerMinute: 50, maxOutput: 80, models: [MODEL, OTHER] })
+  const limits = JSON.stringify({ requestsPerMinute: 3, models: [MODEL], maxInput: 500, addresses: ['127.0.0.1'] })
+  const wish = { type: 'famC', name: '', credits: 1_000_000_000n, expiresAt: undefined, limits }
+  const { secret: key, key: record } = await g.gateway.keys.changes.create(wish)
+  const first = await g.call(CHAT, { key, body: BODY })
+  t.equal(first.status, 200)
+  t.equal(first.headers.get('x-tollgate-output-limit'), '80')
+  t.equal(first.headers.get('x-ratelimit-limit-requests'), '3')
+  t.match(await g.call(CHAT, { key, body: { ...BODY, model: OTHER } }), { status: 404 }, 'a model of the type only')
+  const long = [{ role: 'user', content: 'word '.repeat(2000) }]
+  t.match(await g.call(CHAT, { key, body: { ...BODY, messages: long } }), {
+    status: 400,
+    json: { error: { code: 'context_length_exceeded' } },
+  })
+  const { json: info } = await g.call('/api/v1/key-info', { key })
+  t.match(info, { models: [MODEL], max_input: 500, max_output: 80 })
+  await g.gateway.keys.changes.edit(record.id, { limits: JSON.stringify({ addresses: ['203.0.113.7'] }) })
+  t.match(await g.call(CHAT, { key, body: BODY }), { status: 403 })
+  await g.gateway.keys.changes.edit(record.id, { limits: null })
+  t.match(await g.call(CHAT, { key, body: { ...BODY, model: OTHER } }), { status: 200 })
+})
+
+t.test("a cap of the type limits each of its keys' lives", async t => {
+  const { g } = await scene(t, { credits: 0.003 })
+  const key = await g.key('famC', 10n)
+  let done = 0
+  for (;;) {
+    const { status, json: refused } = await g.call(CHAT, { key, body: BODY })
+    if (status === 200) {
+      done++
+      continue
+    }
+    t.match(refused, { error: { code: 'insufficient_quota', message: /^This key may use [\d.]+ credits more/ } })
+    break
+  }
+  t.ok(done >= 1 && done * 0.00093 <= 0.003)
+})
