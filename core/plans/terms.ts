@@ -74,7 +74,7 @@ const WEEKDAYS = ['Mon', 'Tue', 'Wed', 'Thu', 'Fri', 'Sat', 'Sun']
 const TIMES = { day: "'00:00'", week: "'Mon 00:00'", month: "'1 00:00'" } as const
 const UNITS = ['credits', 'requests', 'tokens'] as const
 
-/** Reads a duration such as `5h` or `30d`, in milliseconds. Undefined if it is none, or longer than ten years. */
+/** Reads a duration such as `5h` or `30d`, in milliseconds. Returns undefined for any other text, and for a duration of more than ten years. */
 export function durationMs(text: string): number | undefined {
   const ms = duration(text)
   return ms > 0 && ms <= LONGEST_MS ? ms : undefined

@@ -226,7 +226,7 @@ export function reapedCharge({ charge, waived }: Pick<HistoryEntry, 'charge' | '
   return charge + waived
 }
 
-/** Returns what a request cost, whoever paid it: its key, an earlier sending, or a plan. In nano-credits. */
+/** Returns the whole cost of a request in nano-credits: its charge, what was waived, and what a plan covered. */
 export function costOf({ charge, waived, plan }: Pick<HistoryEntry, 'charge' | 'waived' | 'plan'>): bigint {
   return charge + waived + (plan?.covered ?? 0n)
 }

@@ -58,7 +58,7 @@ t.test('a key gets the requests of a minute at once, and then one after the othe
   t.match(await g.call(CHAT, { key: await g.key('famC', 10n), body: BODY }), { status: 200 }, 'another key goes on')
 })
 
-t.test('the official clients wait once, for as long as they are told, and succeed', async t => {
+t.test('the official SDKs wait as long as retry-after-ms says, once, and then succeed', async t => {
   const { g, upstream } = await scene(t, { requestsPerMinute: 60 })
   const clients = {
     famC: (key: string) => new OpenAI({ apiKey: key, baseURL: `${g.url}/v1` }).chat.completions.create({ model: MODEL, messages }), // prettier-ignore
