@@ -8,6 +8,7 @@ import {
   isValid,
   leastCharge,
   limitsOf,
+  typeOf,
 } from 'tollgate/plugin/metering'
 
 /**
@@ -21,7 +22,7 @@ export default defineBuiltIn({
   on: 'all',
   gives: ['key', 'secret'],
   setup(_options, { clientRequests, config, keys, now }) {
-    const leastCharges = new Map<KeyType, bigint>()
+    const leastCharges = new WeakMap<KeyType, bigint>()
 
     /** Returns what the smallest request of a key type costs at its cheapest model. */
     function leastOf(type: KeyType): bigint {
@@ -44,7 +45,7 @@ export default defineBuiltIn({
         return new GatewayError('address_refused')
       // The hold asks the windows of a plan.
       if (counts || (key.plan && isValid(key.plan, now()))) return undefined
-      const least = leastOf(type)
+      const least = leastOf(typeOf(config, key))
       // A resend may get the reply that exhausted the key. Whether it does is known only after its body has been read.
       return key.balance < least && !clientRequests.mayJoin(key.id, x)
         ? exhausted(key.balance, least, config.contact)

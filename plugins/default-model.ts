@@ -1,5 +1,4 @@
-import type { KeyType } from 'tollgate/plugin'
-import { defineBuiltIn, invalidBody } from 'tollgate/plugin/metering'
+import { defineBuiltIn, invalidBody, typeOf } from 'tollgate/plugin/metering'
 
 /**
  * Adds the key type's default model to a request without a model if `fillDefault` is set. Otherwise such a request is
@@ -15,7 +14,7 @@ export default defineBuiltIn({
       request({ key, body }) {
         const asked = body.get('model')
         if (typeof asked === 'string') return
-        const type = config.keyTypes.get(key.type) as KeyType
+        const type = typeOf(config, key)
         if (asked !== undefined) throw invalidBody('"model" must be a string.', 'model')
         if (!type.fillDefault)
           throw invalidBody(

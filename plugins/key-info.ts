@@ -12,6 +12,7 @@ import {
   type Quota,
   policyOf,
   PRIVATE,
+  typeOf,
   usageOf,
 } from 'tollgate/plugin/operator'
 
@@ -62,7 +63,7 @@ export default defineBuiltIn({
     return {
       async request({ key, path, query }) {
         if (path.endsWith('/usage')) return Reply.json(await keyDays(ledger, key.whose, query, now()), PRIVATE)
-        const type = config.keyTypes.get(key.type) as KeyType
+        const type = typeOf(config, key)
         const limits = limitsOf(type, key)
         const [record, may, summary, quota] = await Promise.all([
           keys.changes.record(key.id),

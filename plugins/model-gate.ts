@@ -7,6 +7,7 @@ import {
   listedIds,
   modelsFor,
   ModelRenamer,
+  typeOf,
 } from 'tollgate/plugin/metering'
 
 /** Maximum length of a model name that an error repeats. */
@@ -47,7 +48,7 @@ export default defineBuiltIn({
 
     return {
       request({ key, body, format }) {
-        const type = config.keyTypes.get(key.type) as KeyType
+        const type = typeOf(config, key)
         if (!type.formats.includes(format)) {
           const served = type.formats.map(({ path }) => `POST ${path}`).join(', ')
           throw new GatewayError('format_not_allowed', {

@@ -1,5 +1,5 @@
-import { formatCredits, GatewayError, type KeyType, type ModelEntry, Reply } from 'tollgate/plugin'
-import { defineBuiltIn, type BuiltInExchange, presented } from 'tollgate/plugin/operator'
+import { formatCredits, GatewayError, type Key, type ModelEntry, Reply } from 'tollgate/plugin'
+import { defineBuiltIn, type BuiltInExchange, modelsFor, presented, typeOf } from 'tollgate/plugin/operator'
 
 /** A model in a shape that the clients of all formats accept. */
 interface ListedModel {
@@ -38,20 +38,30 @@ export default defineBuiltIn({
   },
   setup({ prices }, { config, keys }) {
     const all = listed(
-      [...config.keyTypes.values()].filter(({ isPublic }) => isPublic),
+      [...config.keyTypes.values()].filter(({ isPublic }) => isPublic).flatMap(({ models }) => [...models.values()]),
       prices,
     )
-    const byType = new Map([...config.keyTypes.values()].map(type => [type.name, listed([type], prices)]))
-    const modelsFor = async (x: BuiltInExchange): Promise<ReadonlyMap<string, ListedModel>> => {
+    const lists = new WeakMap<object, ReadonlyMap<string, ListedModel>>()
+    /** Returns the models of a key, with the prices that it pays. Undefined if its type is not in the file. */
+    const ofKey = (key: Key): ReadonlyMap<string, ListedModel> | undefined => {
+      if (!config.keyTypes.has(key.type)) return undefined
+      const type = typeOf(config, key)
+      // Most keys have what their type has.
+      const owner = key.limits ? key : type
+      const list = lists.get(owner) ?? listed(modelsFor(type, key, config.groups), prices)
+      lists.set(owner, list)
+      return list
+    }
+    const listFor = async (x: BuiltInExchange): Promise<ReadonlyMap<string, ListedModel>> => {
       const secret = presented(x.headers)
       if (secret === undefined) return all
       // The public list does not depend on the store.
       const key = await Promise.resolve(keys.find(secret)).catch(() => undefined)
-      return (key?.status === 'active' && byType.get(key.type)) || all
+      return (key?.status === 'active' && ofKey(key)) || all
     }
     return {
       async request(x) {
-        const models = await modelsFor(x)
+        const models = await listFor(x)
         const id = x.path.slice('/v1/models/'.length)
         if (id !== '') return Reply.json(one(models, decoded(id)))
         const list = page([...models.values()], x.query)
@@ -63,10 +73,9 @@ export default defineBuiltIn({
   },
 })
 
-function listed(types: Iterable<KeyType>, prices: boolean): Map<string, ListedModel> {
+function listed(entries: readonly ModelEntry[], prices: boolean): Map<string, ListedModel> {
   const models = new Map<string, ListedModel>()
-  for (const { models: entries } of types)
-    for (const entry of entries.values()) if (!models.has(entry.id)) models.set(entry.id, describe(entry, prices))
+  for (const entry of entries) if (!models.has(entry.id)) models.set(entry.id, describe(entry, prices))
   return models
 }
 

@@ -17,7 +17,7 @@ const BODY_BYTES = 4096
 /** Redeems codes: for credits of the key that is presented, or for a new key. */
 export default defineBuiltIn({
   name: 'redeem',
-  summary: 'Answers POST /api/v1/redeem: a code adds credits to a key, or becomes a new key, once.',
+  summary: 'Answers POST /api/v1/redeem: a code adds credits to a key, or gives it a plan, or becomes a new key, once.',
   on: 'POST /api/v1/redeem',
   options: {
     type: 'object',
@@ -32,7 +32,7 @@ export default defineBuiltIn({
     },
   },
   setup({ wrongPerMinute }, { config, keys, ledger, log, now }) {
-    const codes = new operator.CodeBook(ledger, keys.changes, now)
+    const codes = new operator.CodeBook(ledger, keys, now)
     const wrong = new PerMinute(now)
 
     /** Returns the key that the credits are for. Expired and exhausted keys may get some. */
@@ -51,9 +51,9 @@ export default defineBuiltIn({
       const redeemed = await codes.redeem(code, { key, types: config.keyTypes, request })
       const amount = formatCredits(redeemed.amount)
       if (!redeemed.repeated) log.info({ exchange: x.id, kind: redeemed.kind, credits: amount }, 'a code was redeemed')
-      if (redeemed.kind === 'credits') {
+      if (redeemed.kind !== 'key') {
         const { balance } = await ledger.reads.balance(redeemed.account)
-        const told = { kind: 'credits', credits: amount, balance: formatCredits(balance) }
+        const told = { kind: redeemed.kind, credits: amount, balance: formatCredits(balance) }
         return Reply.json({ object: 'redeemed', ...told, repeated: redeemed.repeated }, PRIVATE)
       }
       const { id, type, expiresAt } = redeemed.key
@@ -109,8 +109,8 @@ function wordsOf({ reason, code }: operator.CodeRefused, hasKey: boolean): strin
     case 'cancelled':
       return 'This code was cancelled. Ask your reseller.'
     case 'other type':
-      if (code?.kind === 'credits' && !hasKey) return 'This code adds credits to a key. Use it together with your key.'
-      return code?.kind === 'credits'
+      if (code?.kind !== 'key' && !hasKey) return 'This code is for a key that you have. Use it together with your key.'
+      return code && code.kind !== 'key' && code.type !== ''
         ? `This code is for keys of the type "${code.type}".`
         : 'This code cannot be redeemed at the moment. Ask your reseller.'
     default:

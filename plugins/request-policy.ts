@@ -24,6 +24,7 @@ import {
   renameAdvisors,
   renameModels,
   type BuiltInWith,
+  typeOf,
 } from 'tollgate/plugin/metering'
 
 type Known = BuiltInExchange & BuiltInWith<'key' | 'body' | 'model'>
@@ -76,7 +77,7 @@ export default defineBuiltIn({
           dropped.set(x, strange)
           for (const name of strange) meter.dropped.note(KNOWN_MEMBERS.has(name) ? name : 'other')
         }
-        const type = config.keyTypes.get(x.key.type) as KeyType
+        const type = typeOf(config, x.key)
         const rereads = mayReadAgain(x.body)
         const isPlain = found.length === 0 && !rereads && type.policy.store === undefined
         if (isPlain && !x.model.entry.price.factors.serviceTier) return PLAIN

@@ -19,6 +19,7 @@ import {
   Translation,
   type Upstream,
   type BuiltInWith,
+  typeOf,
 } from 'tollgate/plugin/metering'
 
 /**
@@ -131,7 +132,7 @@ class Routing {
       const translation = this.#translated(x, client, candidate.format)
       return translation instanceof Promise ? translation.then(made => limit.raise(made)) : limit.raise(translation)
     }
-    const { retry } = config.keyTypes.get(key.type) as KeyType
+    const { retry } = typeOf(config, key)
     const parts = { retry, translate, compacting: compaction && compacting(x) }
     const nobody = (): unknown => noneLeft(pool.waitMs(upstreams, sends))
     return firstServing(compaction ? nativeFirst(served) : served, parts, nobody)

@@ -1,4 +1,4 @@
-import { type Attempt, type Outcome, formatCredits, GatewayError, type KeyType } from 'tollgate/plugin'
+import { type Attempt, type Outcome, formatCredits, GatewayError } from 'tollgate/plugin'
 import * as metering from 'tollgate/plugin/metering'
 import {
   type Hold,
@@ -67,7 +67,7 @@ export default defineBuiltIn({
           ? host.ledger.rejoin(x.runningHold.keyHold)
           : host.ledger.abandon(
               x.runningHold.keyHold,
-              typeOf(x, host).abandoned,
+              metering.typeOf(host.config, x.key).abandoned,
               !streams(x) || x.runningHold.terms.charged.weight.providerTools,
             )
         if (!anybody) host.meter.lines.ended(x.key.id)
@@ -112,20 +112,24 @@ class Meter {
 
   #termsOf(x: Known): metering.TermsPair {
     const now = { meter: this.#host.meter, now: this.#host.now() }
-    return metering.termsOf(x, typeOf(x, this.#host).models, this.#rates, now)
+    return metering.termsOf(x, metering.typeOf(this.#host.config, x.key).models, this.#rates, now)
   }
 
   /** Returns the headers that say what is left of a key's rates. */
   rateHeaders(x: BuiltInExchange & Known, { requestsFreeAt, tokensFreeAt }: HoldStanding): Record<string, string> {
     const now = this.#host.now()
-    const rates = ratesNow(metering.limitsOf(typeOf(x, this.#host), x.key), [requestsFreeAt, tokensFreeAt], now)
+    const rates = ratesNow(
+      metering.limitsOf(metering.typeOf(this.#host.config, x.key), x.key),
+      [requestsFreeAt, tokensFreeAt],
+      now,
+    )
     return x.format.rateHeaders(rates, now)
   }
 
   /** Holds the likely cost of a request. @throws GatewayError if the balance or the quotas do not cover it */
   async hold(x: BuiltInExchange & Known): Promise<BuiltInGiven<'runningHold'>> {
     const { format } = x.route
-    const type = typeOf(x, this.#host)
+    const type = metering.typeOf(this.#host.config, x.key)
     const limits = metering.limitsOf(type, x.key)
     const isLimited = applyLimits(x, limits)
     const { request, tokens } = holdRequest(x, this.#host, this.#termsOf(x), {
@@ -136,7 +140,7 @@ class Meter {
     const [keyHold, quotaHolds] = await this.#holder.hold(request, x, limits, key =>
       metering.boundsOf(x, key, metering.limitsOf(type, key), { groups, tokens }),
     )
-    this.#planEvents.note(x.key, keyHold)
+    this.#planEvents.note(keyHold)
     const aheadTokens = type.holdAhead * x.format.choices(x.body)
     // Another account may have been chosen for its quota, which may speak another format.
     if (x.route.format !== format) x.tally.follow(x)
@@ -188,8 +192,10 @@ class Meter {
     const kind = result.billed ? 'settle' : 'void'
     const resend = result.billed ? resendPartOf(x, outcome) : undefined
     const { keyHold, quotaHolds } = x.runningHold
-    const tokens = keyHold.request.bounds ? metering.countedTokens(result.usage, x.key.plan?.cached) : 0
+    const { bounds } = keyHold.request
+    const tokens = bounds ? metering.countedTokens(result.usage, bounds.plan?.cached) : 0
     const onItsWay = this.#holder.end(keyHold, { charge: result.charge, tokens, kind, notes, resend })
+    if (result.billed) this.#planEvents.ended(keyHold, { charge: result.charge, tokens })
     // The upstream account pays for every attempt: its quota ignores resends, and counts what a failed attempt reports.
     const used = result.billed ? result.parts : usedBy(x)
     this.#holder.endQuotas(quotaHolds, used, costOf(x, used, x.route.upstream), notes)
@@ -221,12 +227,12 @@ function streams({ body }: Known): boolean {
 
 /** Returns whether to lower the request's output limit to what is held. */
 function lowers(x: Known, host: BuiltInHost): boolean {
-  return !streams(x) || typeOf(x, host).clampOutput
+  return !streams(x) || metering.typeOf(host.config, x.key).clampOutput
 }
 
 /** Returns the output tokens that a balance must cover. */
 function leastOutput(x: Known, { leastOutput, leastLimit }: metering.Terms, host: BuiltInHost): number {
-  const least = streams(x) || typeOf(x, host).clampOutput ? leastOutput : leastLimit
+  const least = streams(x) || metering.typeOf(host.config, x.key).clampOutput ? leastOutput : leastLimit
   return x.format.choices(x.body) * Math.max(least, x.route.translation ? x.route.format.leastOutput : 0)
 }
 
@@ -274,7 +280,7 @@ function watch(
   x: Metered,
   { charge, unpriced, unread }: metering.Bill,
   cost: bigint | undefined,
-  { meter, log, now }: BuiltInHost,
+  { config, meter, log, now }: BuiltInHost,
 ): void {
   const model = modelOf(x)
   const of = { exchange: x.id, key: x.key.id, model }
@@ -285,7 +291,7 @@ function watch(
   const { name } = x.route.upstream
   if (unread.length > 0 && meter.unread.note(name, model, now()))
     log.warn({ ...of, upstream: name, unread }, 'a reply reported usage that is understood only in part')
-  if (cost === undefined || charge >= cost) return
+  if (cost === undefined || charge >= cost || metering.typeOf(config, x.key).onLoss === 'ignore') return
   meter.belowCost++
   log.warn({ ...of, charge: formatCredits(charge), cost: formatCredits(cost) }, 'a charge is below its cost')
 }
@@ -338,7 +344,7 @@ function holdRequest(
   { limits, address }: HoldWish,
 ): { readonly request: HoldRequest; readonly tokens: metering.AskedTokens } {
   checkInput(x, terms, limits)
-  const { holdAhead, clampOutput } = typeOf(x, host)
+  const { holdAhead, clampOutput } = metering.typeOf(host.config, x.key)
   const limit = metering.outputLimit(x)
   const stream = streams(x)
   // A stream's hold grows with it, and a stream can be ended. A JSON reply must be covered completely.
@@ -382,11 +388,8 @@ function end(x: BuiltInExchange & Known, why: EndReason, { weight }: metering.Te
   if (!streams(x) || x.complete) return
   if (why === 'crowded' && weight.providerTools) return
   if (why === 'crowded' || x.gone) return x.giveUp()
-  if (typeOf(x, host).onDisabled === 'finish') return
+  if (metering.typeOf(host.config, x.key).onDisabled === 'finish') return
   x.stop('disabled', new GatewayError(why === 'expired' ? 'key_expired' : 'key_disabled'))
 }
 
 /** Keys of a type that is no longer in the file have been refused before. */
-function typeOf({ key }: Known, { config }: BuiltInHost): KeyType {
-  return config.keyTypes.get(key.type) as KeyType
-}

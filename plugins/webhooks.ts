@@ -1,12 +1,15 @@
-import { createHmac } from 'node:crypto'
+import { createHmac, hash } from 'node:crypto'
 import type { FromSchema } from 'tollgate/plugin'
 import * as operator from 'tollgate/plugin/operator'
-import { type BuiltInHost, credits, defineBuiltIn, leastCharge } from 'tollgate/plugin/operator'
+import { type BuiltInHost, credits, defineBuiltIn, leastCharge, nameOf, planFrom } from 'tollgate/plugin/operator'
 
 /** What is told. */
 const EVENTS = [
   'key.low',
   'key.exhausted',
+  'plan.low',
+  'plan.renewed',
+  'plan.ending',
   'account.out',
   'account.back',
   'ledger.drift',
@@ -55,6 +58,13 @@ const OPTIONS = {
       description:
         'Credits below which a key causes `key.low`: one notice each time that its balance falls below them.',
     },
+    endingDays: {
+      type: 'number',
+      minimum: 0,
+      maximum: 365,
+      default: 3,
+      description: 'Days before the end of a plan from which on it causes `plan.ending`.',
+    },
     outSeconds: {
       type: 'number',
       minimum: 0,
@@ -95,7 +105,7 @@ const OPTIONS = {
 export default defineBuiltIn({
   name: 'webhooks',
   summary:
-    'Tells another system by signed HTTP requests: balance low, key exhausted, account out or back, drift, quarantine.',
+    'Tells another system by signed HTTP requests: balance or plan low, key exhausted, plan renewed or ending, account out or back, drift, quarantine.',
   on: [],
   options: OPTIONS,
   setup(options, host) {
@@ -111,6 +121,7 @@ export default defineBuiltIn({
     const [firstLeast = 0n, ...otherLeasts] = leasts.values()
     const leastOfAll = otherLeasts.reduce((least, each) => (each < least ? each : least), firstLeast)
     const changes = new Changes(host, options)
+    const endings = new Endings(host, options)
     const delivery = new Delivery(host, options)
 
     /** Does something again and again, in the process that does it for all. The next time waits for the one before. */
@@ -127,21 +138,23 @@ export default defineBuiltIn({
     }
     const timers = [
       whileLeading(() => changes.tell(), 'the changes of accounts cannot be noted at the moment'),
+      whileLeading(() => endings.tell(), 'the ends of plans cannot be noted at the moment'),
       whileLeading(() => delivery.sendDue(), 'notices cannot be sent at the moment'),
     ]
     // A newer configuration sends from now on.
     host.retired.addEventListener('abort', () => timers.forEach(clearInterval))
     return {
-      async recorded({ entries, spending }) {
+      async recorded({ entries, spending, plans }) {
         const notices: operator.Notice[] = []
-        const tell = (type: Event, data: object): void => {
-          if (wanted.has(type)) notices.push(noticeOf(host, type, data))
+        const tell = (type: Event, data: object, name?: string): void => {
+          if (wanted.has(type)) notices.push(noticeOf(host, type, data, name))
         }
         for (const { id, account, key = account, notes, charge } of entries)
           if (notes.quarantined) {
             const data = { request_id: id, key, model: notes.model, charge: credits(charge) }
             tell('charge.quarantined', data)
           }
+        for (const event of plans) tellOfPlan(event, host.now(), tell)
         if (wanted.has('key.low') || wanted.has('key.exhausted'))
           for (const { account, type, name, label, before, after } of spending) {
             // A balance that was not made with a key has no type of its own.
@@ -157,14 +170,28 @@ export default defineBuiltIn({
   },
 })
 
+/** Tells what has happened to a plan. */
+function tellOfPlan(
+  { event, account, plan, window }: operator.PlanEvent,
+  now: number,
+  tell: (type: Event, data: object, name?: string) => void,
+): void {
+  const data = { balance_id: account, plan: operator.planFacts(plan, now) }
+  if (event === 'renewed') tell('plan.renewed', data)
+  // Several processes may note it. Their notices have one name.
+  if (window)
+    tell('plan.low', { ...data, window: operator.planWindowView(window) }, `${account} ${nameOf(plan, window, now)}`)
+}
+
 /** What the stage was set up with. */
 type Options = FromSchema<typeof OPTIONS>
 
-/** Makes a notice. */
-function noticeOf({ now, newId }: BuiltInHost, type: Event, data: object): operator.Notice {
+/** Makes a notice. @param name two of one type with the same name are the same notice */
+function noticeOf({ now, newId }: BuiltInHost, type: Event, data: object, name?: string): operator.Notice {
   const at = now()
   const body = JSON.stringify({ type, timestamp: new Date(at).toISOString(), data })
-  return { id: `msg_${newId()}`, type, at, body }
+  const id = name === undefined ? newId() : hash('sha256', `${type} ${name}`).slice(0, 32)
+  return { id: `msg_${id}`, type, at, body }
 }
 
 /** Tells what changes: accounts that go out or come back, and drifts of the ledger. */
@@ -229,6 +256,41 @@ class Changes {
       return { out: [...isTold], drifted }
     })
     this.#told = state
+  }
+}
+
+/** How often the ends of plans are looked for, in milliseconds. */
+const ENDINGS_EVERY_MS = HOUR_MS
+/** The name under which the records have until which end plans were told. */
+const ENDINGS_TOLD = 'webhooks plans'
+
+/** Tells which plans end soon. */
+class Endings {
+  readonly #host: BuiltInHost
+  readonly #options: Options
+  #lookedAt = 0
+
+  constructor(host: BuiltInHost, options: Options) {
+    this.#host = host
+    this.#options = options
+  }
+
+  /** Tells the plans whose end has come near since the last time. */
+  async tell(): Promise<void> {
+    const now = this.#host.now()
+    if (!this.#options.events.includes('plan.ending') || now - this.#lookedAt < ENDINGS_EVERY_MS) return
+    const until = now + this.#options.endingDays * DAY_MS
+    await operator.changeTold(this.#host.ledger.records, ENDINGS_TOLD, async (sql, last) => {
+      const after = Math.max((last as { until?: number } | undefined)?.until ?? now, now)
+      const ending = await operator.plansEnding(sql, { after, until })
+      const notices = ending.map(({ account, plan }) => {
+        const data = { balance_id: account, plan: operator.planFacts(planFrom(plan), now) }
+        return noticeOf(this.#host, 'plan.ending', data)
+      })
+      operator.addNotices(sql, notices)
+      return { until: Math.max(after, until) }
+    })
+    this.#lookedAt = now
   }
 }
 

@@ -5,8 +5,8 @@ import { formatCredits } from '../money/credits.ts'
 import { lengthOf, windowAt } from '../plans/calendar.ts'
 import { type KeyLimits, UTC_DAY } from '../plans/limits.ts'
 import { ratesNow } from '../plans/rates.ts'
-import { isValid, periodOf, type Plan, spanOf } from '../plans/plan.ts'
-import { dayUsed, type WindowView, windowViews } from '../plans/state.ts'
+import { isValid, periodOf, type Plan } from '../plans/plan.ts'
+import { dayUsed, renewsAt, type WindowView, windowViews } from '../plans/state.ts'
 
 /** A plan as of now. */
 export interface PlanStanding {
@@ -79,13 +79,11 @@ export function shownWindow(view: WindowView): Record<string, unknown> {
 /** Returns a plan as customers see it. Null without one. */
 export function shownPlan({ plan }: Pick<Key, 'plan'>, standing: PlanStanding | undefined, now: number): unknown {
   if (!plan) return null
-  const renews = plan.widest === undefined ? undefined : spanOf(plan, plan.widest, now)?.until
-  const until = plan.until ?? Infinity
   return {
     valid: standing !== undefined,
     bought_at: iso(plan.at),
     ends_at: iso(plan.until),
-    renews_at: standing && renews !== undefined && renews < until ? iso(renews) : null,
+    renews_at: iso(renewsAt(plan, now)),
     then: plan.terms.then,
     windows: (standing?.windows ?? []).map(shownWindow),
   }

@@ -113,7 +113,7 @@ function lineView(line: StatementLine): Record<string, unknown> {
       ? {
           id: of.grant.id,
           model: null,
-          reason: of.grant.notes['note'] ?? of.grant.notes['change'] ?? of.grant.notes['code'] ?? null,
+          reason: reasonOf(of.grant.notes),
         }
       : {
           id: of.entry?.notes.entry ?? of.id,
@@ -132,4 +132,9 @@ function typeOf({ of, amount, corrects }: StatementLine): string {
   if (of.grant.notes['reason'] === 'code') return 'code'
   if (of.grant.notes['reason'] === 'plan') return 'plan'
   return amount < 0n ? 'deduction' : 'grant'
+}
+
+/** Says why something was granted, and what was changed of a plan. Null if nothing was said. */
+function reasonOf({ note, change, code }: Readonly<Record<string, string>>): string | null {
+  return [change, note].filter(word => word !== undefined).join(': ') || (code ?? null)
 }

@@ -45,8 +45,8 @@ export interface BuiltInStage<N extends Fact = never, G extends Fact = never> ex
    */
   decide?(x: BuiltInWith<N | G>, outcome: Outcome): Promise<void> | void
   /**
-   * When exchanges are being recorded. Only the process that records calls it. The notices that it returns are recorded in
-   * the same transaction. If it throws, or takes longer than `limits.stage`, the exchanges are recorded without them.
+   * When exchanges are being recorded, in the process that does so, and when something happens to a plan. The notices that it
+   * returns are recorded in the same transaction. If it throws, or takes longer than `limits.stage`, there are none.
    */
   recorded?(recorded: Recorded): Promise<readonly Notice[]>
 }

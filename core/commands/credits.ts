@@ -1,5 +1,4 @@
 /** `tollgate keys topup` and `deduct`, and those of balances. */
-import { beginsAsSecret } from '../lib/prefixes.ts'
 import type { Config } from '../config/config.ts'
 import type { Keys } from '../keys/keys.ts'
 import type { Ledger } from '../ledger/ledger.ts'
@@ -11,7 +10,7 @@ import { GIVEN_DURATION } from '../operator/given.ts'
 import { keyView, type KeyView } from '../operator/key-view.ts'
 import { addAudit } from '../records/audit-log.ts'
 import { auditEntry } from './audited.ts'
-import { checkName, onLedger, quoted, StoreFailure, UsageError } from './shared.ts'
+import { checkName, idempotencyKeyOf, onLedger, quoted, StoreFailure, UsageError } from './shared.ts'
 import { amount, find, findBalance, found, type Output, type Subject } from './subjects.ts'
 
 /** The groups of commands on what they are about. */
@@ -38,13 +37,7 @@ export async function changeCredits(
   { subject, action, credits }: CreditsWish,
   options: CreditsOptions,
 ): Promise<void> {
-  const { idempotencyKey = environment.newId() } = options
-  // The key may be pasted into a shell, so characters with a special meaning there are refused.
-  if (beginsAsSecret(idempotencyKey, config.keys.prefixes) || !/^[A-Za-z0-9][\w.:/@+=-]{0,99}$/.test(idempotencyKey)) {
-    throw new UsageError(
-      'an idempotency key has 1 to 100 letters, digits and . _ : / @ + = -, begins with a letter or a digit, and is not an API key',
-    )
-  }
+  const idempotencyKey = idempotencyKeyOf(options.idempotencyKey, environment, config)
   const sum = amount(credits)
   const { reason = '' } = options
   checkName('--reason', reason)

@@ -21,7 +21,9 @@ import {
   showHistory,
   showKey,
 } from './keys.ts'
+import { changeBalancePlan, type PlanOptions, showPlan } from './plans.ts'
 import { setStatus } from './key-status.ts'
+import { CHANGE_MEMBERS, type PlanChangeName } from '../operator/plan-changes.ts'
 import { type CommandLine, JSON_OPTION, requireOptions } from './program.ts'
 import { listRunningOut, showStatement } from './reports.ts'
 import type { Output, Subject } from './subjects.ts'
@@ -43,6 +45,7 @@ function addKeyCreation(keys: Command, { quiet, onConfig }: CommandLine): void {
     .option('--credits <amount>', 'credits of a balance of its own, such as 25 or 0.5')
     .option('--balance <id>', 'balance that it spends from, with others: the id of a balance or of its first key')
     .option('--cap <amount>', 'the most that it may use in its life')
+    .option('--limits <yaml>', 'limits of this key alone, such as { requestsPerMinute: 60 }')
     .option('--name <name>', 'name for your own use')
     .option('--expires <when>', 'expiry, such as 30d, 12h or 2030-01-31')
     .option('--from-first-use', 'the duration of --expires begins with the first request')
@@ -105,6 +108,7 @@ function addKeyChanges(keys: Command, { quiet, onConfig }: CommandLine): void {
     .option('--type <type>', 'another key type from the configuration')
     .option('--expires <when>', 'expiry, such as 30d, 12h or 2030-01-31; never for none')
     .option('--cap <amount>', 'the most that it may use in its life; none for no limit')
+    .option('--limits <yaml>', 'limits of this key alone, such as { requestsPerMinute: 60 }; none for no limits')
     .option('--manage [answer]', 'yes or no: whether its owner may create other keys for the balance')
     .option(...JSON_OPTION)
     .action((id: string, options: EditOptions) => onConfig(config => editKey(quiet, config, id, options)))
@@ -179,6 +183,47 @@ export function addBalanceCommands(line: CommandLine): void {
     .action((id: string, options: BalanceOptions) => onConfig(config => editBalance(quiet, config, id, options)))
   addCredits(balances, 'balance', line)
   addHistory(balances, 'balance', line)
+  addPlanCommands(balances, line)
+}
+
+/** Adds `tollgate balances plan …`. */
+function addPlanCommands(balances: Command, { quiet, onConfig }: Pick<CommandLine, 'quiet' | 'onConfig'>): void {
+  const plans = balances
+    .command('plan')
+    .description('show and change the plan of a balance; a key that was created alone has a balance with its id')
+    .enablePositionalOptions()
+  plans
+    .command('show <balance>')
+    .description('print the plan of a balance, with what is left of its windows')
+    .option(...JSON_OPTION)
+    .action((id: string, options: Output) => onConfig(config => showPlan(quiet, config, id, options)))
+  const change = (
+    name: PlanChangeName,
+    usage: string,
+    description: string,
+    options: readonly [string, string][] = [],
+  ) => {
+    const command = plans.command(`${name} ${usage}`).description(description)
+    for (const [flags, words] of options) command.option(flags, words)
+    const isNeeded = CHANGE_MEMBERS[name].required.some(member => member === 'reason')
+    command
+      .option('--reason <text>', `reason, which the statement shows${isNeeded ? ' (required)' : ''}`)
+      .option('--idempotency-key <key>', 'id of this change, such as an invoice number; a repeated id changes nothing')
+      .option(...JSON_OPTION)
+      .action((...given: unknown[]) => {
+        const [id, window, amount] = given.slice(0, usage.split(' ').length) as (string | undefined)[]
+        const wish = { change: name, id: id ?? '', window, amount }
+        return onConfig(config => changeBalancePlan(quiet, config, wish, command.opts<PlanOptions>()))
+      })
+  }
+  change('set', '<balance>', 'give a balance a plan, in the place of the one that it has', [
+    ['--type <type>', 'key type whose plan it is'],
+    ['--terms <yaml>', 'terms of its own, such as { windows: [{ credits: 20, per: month }] }'],
+  ])
+  change('extend', '<balance>', 'extend a plan by one period')
+  change('end', '<balance>', 'end a plan now')
+  change('reset', '<balance> <window>', 'let a window begin anew now; windows are numbered from 1')
+  change('add', '<balance> <window> <amount>', 'add to what may be used in a window until it begins anew')
 }
 
 /** Adds the commands that change what is left. */

@@ -8,7 +8,10 @@ import { keyView } from '../operator/key-view.ts'
 import { addAudit } from '../records/audit-log.ts'
 import type { Sql } from '../records/database.ts'
 import type { RecordedKey } from '../records/key-records.ts'
+import { checkerOf } from '../operator/check-input.ts'
+import { GIVEN_LIMITS, type GivenLimits, limitsText } from '../operator/limits-given.ts'
 import { auditEntry } from './audited.ts'
+import { asMistake, yamlOption } from './plans.ts'
 import { checkName, onLedger, UsageError } from './shared.ts'
 import { amount, expiry, find, type Output, report } from './subjects.ts'
 
@@ -21,6 +24,8 @@ export interface EditOptions extends Output {
   readonly expires?: string
   /** An amount, or `none`. */
   readonly cap?: string
+  /** YAML, or `none`. */
+  readonly limits?: string
   /** `yes` or `no`. */
   readonly manage?: string | true
 }
@@ -32,10 +37,10 @@ export async function editKey(
   id: string,
   options: EditOptions,
 ): Promise<void> {
-  const { name, label, type, expires, cap } = options
+  const { name, label, type, expires, cap, limits } = options
   const manage = options.manage === true ? 'yes' : options.manage
-  if ([name, label, type, expires, cap, manage].every(given => given === undefined))
-    throw new UsageError('give what to change: --name, --label, --type, --expires, --cap or --manage')
+  if ([name, label, type, expires, cap, limits, manage].every(given => given === undefined))
+    throw new UsageError('give what to change: --name, --label, --type, --expires, --cap, --limits or --manage')
   if (manage !== undefined && manage !== 'yes' && manage !== 'no') throw new UsageError('--manage takes yes or no')
   checkName('--name', name ?? '')
   checkName('--label', label ?? '')
@@ -49,15 +54,31 @@ export async function editKey(
     type,
     expiresAt: expires === 'never' ? null : expiry(expires, environment.now()),
     cap: capOf(cap),
+    limits: limits === 'none' ? null : limitsOption(limits, config),
     manage: manage === undefined ? undefined : manage === 'yes',
   }
   await change(
     environment,
     config,
-    { id, action: 'key.edit', details: { name, label, type, expires, cap, manage }, options },
+    { id, action: 'key.edit', details: { name, label, type, expires, cap, limits, manage }, options },
     (keys, key, also) => keys.changes.edit(key.id, edit, { also }),
   )
 }
+
+/** Reads the limits of a key. @throws UsageError */
+export function limitsOption(text: string | undefined, config: Config): string | null | undefined {
+  if (text === undefined) return undefined
+  const limits = yamlOption('--limits', text)
+  const fault = checkLimits({ limits })
+  if (fault) throw new UsageError(fault.message)
+  try {
+    return limitsText(limits as GivenLimits | null, config)
+  } catch (thrown) {
+    return asMistake(thrown)
+  }
+}
+
+const checkLimits = checkerOf({ type: 'object', properties: { limits: GIVEN_LIMITS } })
 
 function capOf(given: string | undefined): bigint | null | undefined {
   if (given === 'none') return null

@@ -10,6 +10,7 @@ import { keyView, type KeyView } from '../operator/key-view.ts'
 import { csvLine } from '../lib/csv.ts'
 import { auditEntry } from './audited.ts'
 import { inOneLine } from '../lib/printable.ts'
+import { limitsOption } from './key-edits.ts'
 import { checkName, onLedger, UsageError, wholeOption } from './shared.ts'
 import { amount, expiry, find, found, type Output, report, type Subject, textOf } from './subjects.ts'
 import type { Environment } from '../lib/environment.ts'
@@ -20,6 +21,8 @@ export interface CreateOptions extends Output {
   readonly credits?: string
   readonly balance?: string
   readonly cap?: string
+  /** YAML. */
+  readonly limits?: string
   readonly name?: string
   readonly expires?: string
   readonly fromFirstUse?: boolean
@@ -44,18 +47,16 @@ export async function createKeys(environment: Environment, config: Config, optio
     throw new UsageError(`there is no key type "${type}"${hint === undefined ? '' : `; ${hint}`}`)
   }
   const count = options.count === undefined ? 1 : wholeOption(options.count, '--count', CREATED_MAX)
-  const { balance: account } = options
-  if ((account === undefined) === (options.credits === undefined))
-    throw new UsageError('give either --credits for a balance of its own, or --balance for one that exists')
-  const credits = options.credits === undefined ? 0n : amount(options.credits)
-  const cap = options.cap === undefined ? undefined : amount(options.cap)
+  const { account, credits, cap } = fundsOf(options, config)
   const validity = validityOf(options, environment.now())
-  const wish = { type, name, batch, credits, cap, account, manage, ...validity }
+  const limits = limitsOption(options.limits, config) ?? undefined
+  const wish = { type, name, batch, credits, cap, limits, account, manage, ...validity }
   const details = {
     count,
     type,
     ...(account === undefined ? { credits: formatCredits(credits) } : { balance_id: account }),
     ...(cap !== undefined && { cap: formatCredits(cap) }),
+    ...(limits !== undefined && { limits: options.limits }),
     ...(manage && { manage }),
     ...(batch !== '' && { batch }),
     ...(name && { name }),
@@ -93,6 +94,22 @@ export async function createKeys(environment: Environment, config: Config, optio
     environment.print(
       `${only?.key}\n\nThe key is shown only this once. Its id is ${only?.id}. It is a ${type} key ${spends}.`,
     )
+  }
+}
+
+/** Returns what new keys may spend. @throws UsageError */
+function fundsOf(
+  options: CreateOptions,
+  { keyTypes }: Config,
+): { readonly account: string | undefined; readonly credits: bigint; readonly cap: bigint | undefined } {
+  const { balance: account, type } = options
+  const hasPlan = keyTypes.get(type)?.plan !== undefined
+  if (options.credits === undefined ? account === undefined && !hasPlan : account !== undefined)
+    throw new UsageError('give either --credits for a balance of its own, or --balance for one that exists')
+  return {
+    account,
+    credits: options.credits === undefined ? 0n : amount(options.credits),
+    cap: options.cap === undefined ? undefined : amount(options.cap),
   }
 }
 

@@ -14,6 +14,7 @@ import { causeOf } from '../records/unavailable.ts'
 import { hideSecrets } from '../config/secrets.ts'
 import { inWords } from '../store/connect.ts'
 import { RecordsError } from '../records/database.ts'
+import { beginsAsSecret } from '../lib/prefixes.ts'
 import { isPlain } from '../lib/printable.ts'
 import { openRecords } from '../ledger/open-records.ts'
 import { fileOf, Records } from '../records/records.ts'
@@ -134,6 +135,16 @@ export function wholeOption(text: string, name: string, most: number): number {
 export function checkName(option: string, name: string): void {
   if (isPlain(name)) return
   throw new UsageError(`${option} has invisible characters, or some that change the writing direction`)
+}
+
+/** Returns the idempotency key that was given, or a new one. @throws UsageError */
+export function idempotencyKeyOf(given: string | undefined, { newId }: Environment, { keys }: Config): string {
+  const key = given ?? newId()
+  // The key may be pasted into a shell, so characters with a special meaning there are refused.
+  if (!beginsAsSecret(key, keys.prefixes) && /^[A-Za-z0-9][\w.:/@+=-]{0,99}$/.test(key)) return key
+  throw new UsageError(
+    'an idempotency key has 1 to 100 letters, digits and . _ : / @ + = -, begins with a letter or a digit, and is not an API key',
+  )
 }
 
 /** Quotes a path for a shell if necessary. */

@@ -22,7 +22,8 @@ const COMPARED = ['input', 'cacheRead', 'output'] as const satisfies readonly (k
 /** Models that are sold for less than an upstream takes for them. */
 function belowCost({ keyTypes }: Config): readonly Advice[] {
   const found = new Map<string, Advice>()
-  for (const model of [...keyTypes.values()].flatMap(type => [...type.models.values()]))
+  const told = [...keyTypes.values()].filter(({ onLoss }) => onLoss === 'warn')
+  for (const model of told.flatMap(type => [...type.models.values()]))
     for (const { name, cost } of model.upstreams) {
       const sent = cost.has(model.sends) ? model.sends : '*'
       const paid = cost.get(sent)
@@ -32,7 +33,7 @@ function belowCost({ keyTypes }: Config): readonly Advice[] {
       found.set(`${name} ${sent} ${model.priceName}`, [
         ['upstreams', name, 'cost', sent],
         `price "${model.priceName}" sells "${model.id}" below this cost: ${rate} at ${one} where ${other} are paid for a million`,
-        'raise the price, or correct the cost',
+        'raise the price, correct the cost, or set onLoss: ignore of the key type',
         'key',
       ])
     }

@@ -166,6 +166,8 @@ export interface KeyType {
   readonly fillDefault: boolean
   /** Whether everybody sees it: on the customers' page, in prices, and on the page of the status. */
   readonly isPublic: boolean
+  /** Whether a request that is charged less than it cost is told. */
+  readonly onLoss: 'warn' | 'ignore'
   /** The plan of balances that are made with a lone key of it; undefined for none. */
   readonly plan: PlanTerms | undefined
   /** The limits of each key. */

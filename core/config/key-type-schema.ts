@@ -1,7 +1,7 @@
 /** JSON Schema of a key type and its models. */
 
 import { POLICY } from './price-schema.ts'
-import { LIMITS, PLAN } from './plan-schema.ts'
+import { LIMITS, PLAN, PRICE_FACTOR } from './plan-schema.ts'
 import { FORMAT_LIST, section } from './section-schema.ts'
 import { DURATION, TOKENS_MAX, PAUSE } from './units.ts'
 
@@ -159,6 +159,18 @@ export const KEY_TYPE = {
       default: true,
       description:
         "Whether everybody may see it on the customers' page, in the list of models and prices, and on the page of the status.",
+    },
+    priceFactor: {
+      ...PRICE_FACTOR,
+      description:
+        'What the prices of the models are multiplied by for keys of this type, such as `0.85`; 1 by default. With 0, they are free.',
+    },
+    onLoss: {
+      type: 'string',
+      enum: ['warn', 'ignore'],
+      default: 'warn',
+      description:
+        'What happens when a request is charged less than it cost you: a line in the log and a count (`warn`), or nothing (`ignore`). Both sums are of what this request used.',
     },
     plan: PLAN,
     limits: section('Limits of each key of this type. A key may have narrower ones of its own.', {

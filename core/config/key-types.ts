@@ -1,10 +1,13 @@
 /** Reads the `keyTypes:` section: models, aliases and their prices. */
 
+import { formatCredits } from '../money/credits.ts'
+import { factorFrom, isInexact, timesFactor } from '../money/price-factor.ts'
 import type { Price } from '../money/price.ts'
 import type { KeyType, ModelEntry, Upstream } from './config.ts'
 import type { Path } from './locate.ts'
 import { suggest, didYouMean } from '../lib/suggest.ts'
 import { type Groups, limitsFromFile, planFromFile } from './plans.ts'
+import { PRICE_FACTOR } from './plan-schema.ts'
 import { checkPolicy } from './prices.ts'
 import type { RawConfig } from './schema.ts'
 import { formatsNamed, type SectionReader } from './section-reader.ts'
@@ -55,7 +58,7 @@ export class KeyTypeReader {
   /** Converts one entry of `keyTypes`. */
   read(raw: RawKeyType, name: string, upstreams: ReadonlyMap<string, Upstream>): KeyType {
     const path = ['keyTypes', name]
-    const models = this.#models(raw, path, upstreams)
+    const models = this.#priced(this.#models(raw, path, upstreams), raw, path)
     checkPolicy(raw.policy ?? {}, models, [...path, 'policy'], this.#reader)
     const standard = models.get(raw.default)
     if (!standard)
@@ -78,6 +81,7 @@ export class KeyTypeReader {
       default: standard as ModelEntry,
       fillDefault: raw.fillDefault,
       isPublic: raw.public,
+      onLoss: raw.onLoss,
       plan: raw.plan && planFromFile(raw.plan, [...path, 'plan'], this.#reader, known),
       limits: limitsFromFile(raw.limits, [...path, 'limits'], this.#reader, known),
       abandoned: raw.abandoned,
@@ -99,6 +103,34 @@ export class KeyTypeReader {
       this.#reader.add(at, `there is no upstream "${name}"`, suggest(name, upstreams.keys()))
       return []
     })
+  }
+
+  /** Multiplies the prices of models by the factor of their key type. */
+  #priced(
+    models: ReadonlyMap<string, ModelEntry>,
+    { priceFactor }: RawKeyType,
+    path: Path,
+  ): ReadonlyMap<string, ModelEntry> {
+    if (priceFactor === undefined) return models
+    const at = [...path, 'priceFactor']
+    const factor = factorFrom(formatCredits(this.#reader.decimal(at)))
+    if (factor === undefined) {
+      this.#reader.add(at, `expected ${PRICE_FACTOR.expected}`)
+      return models
+    }
+    const inexact = [...models.values()].find(({ price }) => (price as Price | undefined) && isInexact(price, factor))
+    if (inexact)
+      this.#reader.add(
+        at,
+        `price "${inexact.priceName}" would have more than nine decimal places`,
+        'take a factor, or prices, with fewer decimal places',
+      )
+    return new Map(
+      [...models].map(([id, entry]) => [
+        id,
+        (entry.price as Price | undefined) ? { ...entry, price: timesFactor(entry.price, factor) } : entry,
+      ]),
+    )
   }
 
   #models(raw: RawKeyType, path: Path, upstreams: ReadonlyMap<string, Upstream>): ReadonlyMap<string, ModelEntry> {

@@ -130,5 +130,13 @@ export const LIMITS = {
   },
 } as const
 
+/** Schema of what prices are multiplied by. */
+export const PRICE_FACTOR = {
+  type: ['number', 'string'],
+  minimum: 0,
+  maximum: 1000,
+  expected: 'a plain decimal from 0 to 1000 with at most four decimal places, such as 0.85',
+} as const
+
 /** Schema of the groups of models. */
 export const GROUP = { ...MODELS, expected: 'a list of model ids', description: 'Ids of models.' } as const

@@ -3,7 +3,7 @@ import { randomBytes } from 'node:crypto'
 import { sideBySide } from '../lib/side-by-side.ts'
 import { turn } from '../lib/turns.ts'
 import { GatewayError } from '../errors.ts'
-import { type Also, RecordsError, type Sql } from '../records/database.ts'
+import { type Also, RecordsError, type Transaction } from '../records/database.ts'
 import type { KeyRecord, RecordedKey } from '../records/key-records.ts'
 import { digestsOf, hintOf, isPublicId, newSecret, type Secret, secretDigest } from './secrets.ts'
 import type { KeySettings } from './settings.ts'
@@ -22,7 +22,7 @@ import { type Reached, recordedSurely } from './recorded.ts'
 /** What a caller adds to a change. */
 export interface ChangeExtras {
   /** Writes more in the transaction that records the change, given the keys as they are then. What it throws undoes it. */
-  readonly also?: ((sql: Sql, keys: readonly KeyRecord[]) => Promise<void>) | undefined
+  readonly also?: ((sql: Transaction, keys: readonly KeyRecord[]) => Promise<void>) | undefined
   /** Makes the secrets; random ones by default. */
   readonly secrets?: (() => Secret) | undefined
 }
@@ -111,7 +111,7 @@ export class KeyChanges {
       this.#ledger.records,
       async () => {
         const at = this.#ledger.continuity.now()
-        const within = also && ((sql: Sql) => also(sql, keys))
+        const within = also && ((sql: Transaction) => also(sql, keys))
         const { records } = this.#ledger
         if (account !== undefined) return records.keys.join(account, keys, at, within)
         await records.keys.add(
@@ -343,7 +343,7 @@ export class KeyChanges {
         }
         if (key.manage === true && key.cap !== undefined) throw new RangeError(CAPPED)
         const at = continuity.now()
-        const first = recorded || !also ? undefined : (sql: Sql) => also(sql, [key])
+        const first = recorded || !also ? undefined : (sql: Transaction) => also(sql, [key])
         const { version: from } = before
         const change = () => records.keys.change(id, key, { from, at, pending: true }, first)
         isRecorded = await recordedSurely(this.#ledger.records, change, key, key.digest !== before.digest)

@@ -1,11 +1,11 @@
-/** Makes and redeems codes. A code adds credits to a key, or becomes a new key, once. */
+/** Makes and redeems codes. A code adds credits to a key, or gives it a plan, or becomes a new key, once. */
 import { hash, randomBytes } from 'node:crypto'
 import { turn } from '../lib/turns.ts'
 import { type Code, CodeRefused, useCode } from '../records/codes.ts'
-import type { Sql } from '../records/database.ts'
+import type { Also, Transaction } from '../records/database.ts'
 import type { KeyRecord } from '../records/key-records.ts'
-import type { Key } from './keys.ts'
-import type { KeyChanges } from './changes.ts'
+import type { PlanTerms } from '../plans/terms.ts'
+import type { Key, Keys } from './keys.ts'
 import { secretDigest, newSecret, type Secret, seededBytes } from './secrets.ts'
 import type { Ledger } from '../ledger/ledger.ts'
 import { orUnavailable, unavailable } from '../records/unavailable.ts'
@@ -21,9 +21,12 @@ export interface CreatedCode {
 
 /** What a code gave. `repeated`: an earlier request with the same idempotency key has redeemed it. */
 export type Redeemed = { readonly amount: bigint; readonly repeated: boolean } & (
-  | { readonly kind: 'credits'; readonly key: string; readonly account: string }
+  | { readonly kind: 'credits' | 'plan'; readonly key: string; readonly account: string }
   | { readonly kind: 'key'; readonly key: KeyRecord; readonly secret: string }
 )
+
+/** The key types in force, with their plans. */
+type KeyTypes = ReadonlyMap<string, { readonly plan: PlanTerms | undefined }>
 
 /** Codes that are made before other work gets its turn. */
 const MADE_AT_ONCE = 50
@@ -37,10 +40,10 @@ const GROUP = 5
 /** Makes and redeems the codes of a ledger. */
 export class CodeBook {
   readonly #ledger: Ledger
-  readonly #keys: KeyChanges
+  readonly #keys: Pick<Keys, 'changes' | 'plans'>
   readonly #now: () => number
 
-  constructor(ledger: Ledger, keys: KeyChanges, now: () => number) {
+  constructor(ledger: Ledger, keys: Pick<Keys, 'changes' | 'plans'>, now: () => number) {
     this.#ledger = ledger
     this.#keys = keys
     this.#now = now
@@ -55,7 +58,7 @@ export class CodeBook {
   async create(
     wish: NewCodes,
     count: number,
-    also?: (sql: Sql, codes: readonly Code[]) => Promise<void>,
+    also?: (sql: Transaction, codes: readonly Code[]) => Promise<void>,
     texts = newCodeText,
   ): Promise<CreatedCode[]> {
     const createdAt = this.#now()
@@ -75,17 +78,13 @@ export class CodeBook {
   /**
    * Redeems a code.
    * @param key the key that gets the credits, if there is one
-   * @param types the names of the key types in force
+   * @param types the key types in force
    * @param request an idempotency key. A request that repeats it gets the same answer, with the secret of a new key
    * @throws CodeRefused; GatewayError unavailable; RangeError if the key cannot get the credits
    */
   async redeem(
     text: string,
-    {
-      key,
-      types,
-      request,
-    }: { key?: Key | undefined; types: { has(type: string): boolean }; request?: string | undefined },
+    { key, types, request }: { key?: Key | undefined; types: KeyTypes; request?: string | undefined },
   ): Promise<Redeemed> {
     const digest = digestOfCode(text)
     const code = await orUnavailable(this.#ledger.records.codes.find(digest))
@@ -93,29 +92,37 @@ export class CodeBook {
     const asked = request === undefined ? '' : hash('sha256', request, 'base64url')
     if (code.kind === 'key') return this.#redeemForKey(code, text, { digest, asked, request, types })
     if (!key) throw new CodeRefused('other type', code)
-    const use = { key: key.id, type: key.type, request: asked, now: this.#now() }
+    const given = { kind: code.kind, key: key.id, account: key.account, amount: code.amount }
     if (code.usedAt !== undefined && code.key === key.id && asked !== '' && code.request === asked)
-      return { kind: 'credits', key: key.id, account: key.account, amount: code.amount, repeated: true }
-    const grant = { id: `code:${code.id}`, amount: code.amount, notes: { reason: 'code', code: code.id } }
-    const added = await this.#ledger.accounts.grant(key.account, grant, async sql => {
+      return { ...given, repeated: true }
+    const use = { key: key.id, type: key.type, request: asked, now: this.#now() }
+    const also: Also = async sql => {
       await useCode(sql, digest, use)
-    })
-    if (added) return { kind: 'credits', key: key.id, account: key.account, amount: code.amount, repeated: false }
+    }
+    const added = await this.#given(code, key, types.get(code.type)?.plan, also)
+    if (added) return { ...given, repeated: false }
     // The same request, or another one for the same key, came at the same time.
     const used = (await orUnavailable(this.#ledger.records.codes.find(digest))) ?? code
     if (asked === '' || used.request !== asked) throw new CodeRefused('used', used)
-    return { kind: 'credits', key: key.id, account: key.account, amount: code.amount, repeated: true }
+    return { ...given, repeated: true }
+  }
+
+  /** Gives the balance of a key what a code is for. @returns whether this call did it */
+  #given(code: Code, key: Key, terms: PlanTerms | undefined, also: Also): Promise<boolean> {
+    const id = `code:${code.id}`
+    if (code.kind === 'credits') {
+      const grant = { id, amount: code.amount, notes: { reason: 'code', code: code.id } }
+      return this.#ledger.accounts.grant(key.account, grant, also)
+    }
+    if (!terms) throw new CodeRefused('other type', code)
+    const wish = { account: key.account, id, note: `redeem code ${code.id}`, also }
+    return this.#keys.plans.buy(wish, terms, code.type)
   }
 
   async #redeemForKey(
     code: Code,
     text: string,
-    {
-      digest,
-      asked,
-      request,
-      types,
-    }: { digest: string; asked: string; request: string | undefined; types: { has(type: string): boolean } },
+    { digest, asked, request, types }: { digest: string; asked: string; request: string | undefined; types: KeyTypes },
   ): Promise<Redeemed> {
     const { type, amount, lifetimeMs, batch } = code
     const now = this.#now()
@@ -131,7 +138,7 @@ export class CodeBook {
     const expiresAt = lifetimeMs === undefined ? undefined : now + lifetimeMs
     const once: () => Secret = () => secret
     try {
-      const [created] = await this.#keys.createMany({ type, name: '', batch, credits: amount, expiresAt }, 1, {
+      const [created] = await this.#keys.changes.createMany({ type, name: '', batch, credits: amount, expiresAt }, 1, {
         secrets: once,
         also: async (sql, [key]) => {
           await useCode(sql, digest, { key: key?.id ?? '', type, request: asked, now })

@@ -1,7 +1,7 @@
 /** Lets keys spend from other balances. */
 import type { Ledger } from '../ledger/ledger.ts'
 import { knownFirst } from '../ledger/known-first.ts'
-import type { Sql } from '../records/database.ts'
+import type { Transaction } from '../records/database.ts'
 import type { KeyRecord, RecordedKey } from '../records/key-records.ts'
 import { orUnavailable } from '../records/unavailable.ts'
 import { type Reached, recordedSurely } from './recorded.ts'
@@ -22,7 +22,7 @@ export interface Moved {
 export async function moveKey(
   ledger: Ledger,
   { id, to }: { readonly id: string; readonly to: string },
-  also?: (sql: Sql, keys: readonly KeyRecord[]) => Promise<void>,
+  also?: (sql: Transaction, keys: readonly KeyRecord[]) => Promise<void>,
 ): Promise<Moved> {
   const { scripts, records, continuity, background } = ledger
   for (;;) {

@@ -5,13 +5,17 @@
  */
 import type { Ledger } from '../ledger/ledger.ts'
 import { after } from '../plans/calendar.ts'
-import { digestOf, newPlan, periodOf, type Plan, planFrom, spanOf, type StoredPlan } from '../plans/plan.ts'
+import { digestOf, isValid, newPlan, periodOf, type Plan, planFrom, spanOf, type StoredPlan } from '../plans/plan.ts'
+import { MAX_AMOUNT, parseDecimal } from '../money/credits.ts'
 import { durationMs, type PlanTerms, type PlanWindow } from '../plans/terms.ts'
-import { type Also, Impossible, type Sql } from '../records/database.ts'
+import { planIn, writePlan } from '../records/account-rows.ts'
+import { type Also, Impossible } from '../records/database.ts'
+import { addNotices, type Notice } from '../records/notices.ts'
+import type { PlanEvent } from '../records/watcher.ts'
 import { orUnavailable } from '../records/unavailable.ts'
 
 /** What is changed of a plan. */
-export type PlanChange = 'set' | 'extended' | 'ended' | 'extra' | 'reset' | 'renewed' | 'lapsed'
+export type PlanChange = 'set' | 'bought' | 'extended' | 'ended' | 'extra' | 'reset' | 'renewed' | 'lapsed'
 
 /** A change as it is asked for. */
 export interface PlanWish {
@@ -52,7 +56,7 @@ export class Plans {
   }
 
   /**
-   * Extends a plan by one period: by its `until`, or else by its widest window. One that has ended begins again now. Terms of a
+   * Extends a plan by one period: by its `until`. One that has ended begins again now. Terms of a
    * key type are those of today from then on.
    * @param termsOf returns the terms of a key type
    * @throws as `set`; RangeError if the balance has no plan that ends
@@ -60,13 +64,20 @@ export class Plans {
   extend(wish: PlanWish, termsOf: (type: string) => PlanTerms | undefined): Promise<boolean> {
     return this.#change(wish, 'extended', (plan, now) => {
       const before = needed(plan)
-      if (before.until === undefined) throw new Impossible('the plan of this balance does not end')
-      const terms = (before.type === undefined ? undefined : termsOf(before.type)) ?? before.terms
-      const ms = durationMs(terms.until ?? before.terms.until ?? '')
-      if (ms === undefined) throw new Impossible('the plan of this balance has no period')
-      if (before.until <= now)
-        return { ...newPlan(terms, now, before.type), version: before.version + 1, until: now + ms }
-      return { ...changed(before), ...withTerms(before, terms), until: before.until + ms }
+      return extended(before, now, before.type === undefined ? undefined : termsOf(before.type))
+    })
+  }
+
+  /**
+   * Gives a balance the plan of a key type for one period: extends it if it has that plan, and otherwise sets it.
+   * @throws as `extend`; RangeError if another plan is valid
+   */
+  buy(wish: PlanWish, terms: PlanTerms, type: string): Promise<boolean> {
+    return this.#change(wish, 'bought', (plan, now) => {
+      if (plan?.type === type) return extended(plan, now, terms)
+      if (plan && isValid(plan, now))
+        throw new Impossible('the balance of this key has another plan, which is still valid')
+      return { ...newPlan(terms, now, type), version: (plan?.version ?? 0) + 1 }
     })
   }
 
@@ -86,16 +97,16 @@ export class Plans {
 
   /**
    * Adds to what may be used in a window, until that begins anew. Of the last hours, for their length.
-   * @param amount in the window's unit
+   * @param amount a plain decimal, in the window's unit
    * @throws as `reset`
    */
-  add(wish: PlanWish, place: number, amount: bigint): Promise<boolean> {
+  add(wish: PlanWish, place: number, amount: string): Promise<boolean> {
     return this.#change(wish, 'extra', (plan, now) => {
       const before = needed(plan)
       const window = windowAt(before, place)
       const until = spanOf(before, place, now)?.until ?? after(now, periodOf(window), 1)
       const known = before.extras?.[place]
-      const all = amount + (known && known.until > now ? BigInt(known.amount) : 0n)
+      const all = amountIn(window, amount) + (known && known.until > now ? BigInt(known.amount) : 0n)
       return { ...changed(before), extras: { ...before.extras, [place]: { amount: String(all), until } } }
     })
   }
@@ -109,9 +120,9 @@ export class Plans {
     account: string,
     plan: Plan,
     { from, terms }: { readonly from: number; readonly terms: PlanTerms | undefined },
-    also?: Also,
   ): Promise<boolean> {
     const id = `plan:${plan.at}:renewed:${from}`
+    const also: Also = async sql => addNotices(sql, await this.#noticesOf({ event: 'renewed', account, plan }))
     return this.#change({ account, id, also }, 'renewed', before =>
       terms && before?.at === plan.at && digestOf(terms) !== before.of
         ? { ...changed(before), ...withTerms(before, terms) }
@@ -120,8 +131,19 @@ export class Plans {
   }
 
   /** Notes that a plan has ended by itself. @throws as `set` */
-  lapsed(account: string, plan: Plan, also?: Also): Promise<boolean> {
-    return this.#change({ account, id: `plan:${plan.at}:lapsed:${plan.until}`, also }, 'lapsed', before => before)
+  lapsed(account: string, plan: Plan): Promise<boolean> {
+    return this.#change({ account, id: `plan:${plan.at}:lapsed:${plan.until}` }, 'lapsed', before => before)
+  }
+
+  /** Tells who watches plans that a window is nearly used up. @throws GatewayError unavailable */
+  async low(event: PlanEvent): Promise<void> {
+    const notices = await this.#noticesOf(event)
+    if (notices.length > 0) await orUnavailable(this.#ledger.records.notices.add(...notices))
+  }
+
+  async #noticesOf(event: PlanEvent): Promise<readonly Notice[]> {
+    const { watcher } = this.#ledger.records.recorder
+    return (await watcher?.({ entries: [], spending: [], plans: [event] }).catch(() => [])) ?? []
   }
 
   async #change(
@@ -132,21 +154,13 @@ export class Plans {
     const now = this.#ledger.continuity.now()
     const notes = { reason: 'plan', change, ...(note !== undefined && { note }) }
     return this.#ledger.accounts.grant(account, { id, amount: 0n, notes }, async sql => {
-      const before = await planIn(sql, account)
+      const recorded = await planIn(sql, account)
+      const before = recorded === undefined ? undefined : planFrom(recorded)
       const plan = next(before, now)
-      if (plan && plan !== before) {
-        const text = JSON.stringify(stored(plan))
-        await sql.all('UPDATE accounts SET plan = ? WHERE id = ?', [text, account])
-      }
+      if (plan && plan !== before) await writePlan(sql, account, JSON.stringify(stored(plan)))
       await also?.(sql)
     })
   }
-}
-
-async function planIn(sql: Sql, account: string): Promise<Plan | undefined> {
-  const [row] = await sql.all('SELECT plan FROM accounts WHERE id = ?', [account])
-  const text = row?.['plan']
-  return typeof text === 'string' ? planFrom(text) : undefined
 }
 
 function needed(plan: Plan | undefined): Plan {
@@ -158,6 +172,25 @@ function windowAt(plan: Plan, place: number): PlanWindow {
   const window = plan.windows[place]
   if (!window) throw new Impossible(`the plan of this balance has ${plan.windows.length} windows`)
   return window
+}
+
+/** Reads an amount of a window's unit. */
+function amountIn({ unit }: PlanWindow, text: string): bigint {
+  const whole = /^\d{1,12}$/.test(text) ? BigInt(text) : undefined
+  const amount = unit === 'credits' ? parseDecimal(text) : whole
+  if (amount === undefined || amount === 0n || amount > MAX_AMOUNT)
+    throw new Impossible(`"${text}" is no number of ${unit} that can be added`)
+  return amount
+}
+
+/** Returns a plan that is extended by one period. @param today the terms of its key type, which replace its own */
+function extended(plan: Plan, now: number, today: PlanTerms | undefined): StoredPlan {
+  if (plan.until === undefined) throw new Impossible('the plan of this balance does not end')
+  const terms = today ?? plan.terms
+  const ms = durationMs(terms.until ?? plan.terms.until ?? '')
+  if (ms === undefined) throw new Impossible('the plan of this balance has no period')
+  if (plan.until <= now) return { ...newPlan(terms, now, plan.type), version: plan.version + 1, until: now + ms }
+  return { ...changed(plan), ...withTerms(plan, terms), until: plan.until + ms }
 }
 
 /** The next version of a plan. */

@@ -2,6 +2,7 @@
 import type { Quota } from '../config/config.ts'
 import type { Indexed } from '../lib/swap-list.ts'
 import { MAX_AMOUNT, NANO } from '../money/credits.ts'
+import type { Plan } from '../plans/plan.ts'
 import type { Notes } from '../records/entry.ts'
 import type { Spender } from './script/store-keys.ts'
 
@@ -40,8 +41,8 @@ export type Limited =
 
 /** The windows and rates in which a hold needs room, beside or instead of the credits of the balance. */
 export interface HoldBounds {
-  /** The version of the balance's plan; '' without one. */
-  readonly planVersion: string
+  /** The plan of the balance. Undefined without one. */
+  readonly plan: Plan | undefined
   /** Whether the credits of the balance may be used. */
   readonly credits: boolean
   /** What a key may be charged in its life, by its type, in nano-credits. */
@@ -58,7 +59,7 @@ export interface HoldBounds {
 
 /** What nearly all holds need: the credits of the balance. */
 export const UNBOUNDED: HoldBounds = {
-  planVersion: '',
+  plan: undefined,
   credits: true,
   cap: undefined,
   windows: () => '',

@@ -36,9 +36,9 @@ export function holdOperation(
   if (!quota) {
     const waitedMs = Math.floor(request.waitedMs ?? 0)
     const ofKey = { ...names, record: keys.record(request), slots: keys.slots(request) }
-    const { planVersion, credits, cap = '', rates, tokens, leastTokens, ...bounds } = request.bounds ?? UNBOUNDED
+    const { plan, credits, cap = '', rates, tokens, leastTokens, ...bounds } = request.bounds ?? UNBOUNDED
     const windows = { windows: bounds.windows(now), keyWindows: bounds.keyWindows(now) }
-    const limits = { planVersion, credits, typeCap: cap, rates, tokens, leastTokens }
+    const limits = { planVersion: plan ? String(plan.version) : '', credits, typeCap: cap, rates, tokens, leastTokens }
     const args = { ...wanted, ...windows, ...limits, owner: ownerOf(request), version, concurrency, half, waitedMs }
     return operation('hold', account, ofKey, args)
   }

@@ -4,6 +4,7 @@
  */
 import { LRUCache } from 'lru-cache'
 import { priceFromText, writePrice } from '../money/price-text.ts'
+import { factorIn, timesKeyFactor } from '../money/price-factor.ts'
 import type { Price } from '../money/price.ts'
 import type { Records } from '../records/records.ts'
 import { orUnavailable } from '../records/unavailable.ts'
@@ -39,6 +40,11 @@ export class PriceBook {
   async get(version: string): Promise<Price | undefined> {
     const known = this.#read.get(version)
     if (known) return known
+    const multiplied = factorIn(version)
+    if (multiplied) {
+      const price = await this.get(multiplied.of)
+      return price && timesKeyFactor(price, multiplied.factor)
+    }
     const numbers = await orUnavailable(this.#records.price(version))
     if (numbers === undefined) return undefined
     const price = priceFromText(numbers)

@@ -58,12 +58,15 @@ export class Reads {
     return (await this.knownBalance(account)) ?? { granted: 0n, balance: 0n, held: 0n, settled: 0n }
   }
 
-  /** Returns an account's sums. Undefined if the store does not know it. @throws GatewayError unavailable */
-  async knownBalance(account: string): Promise<Balance | undefined> {
+  /**
+   * Returns an account's sums, and the windows of its plan as the script writes them. Undefined if the store does not know it.
+   * @throws GatewayError unavailable
+   */
+  async knownBalance(account: string): Promise<(Balance & { readonly windows: string | null }) | undefined> {
     const found = await this.lookUp(redis =>
-      readFields(redis, this.#scripts.keys.of(account).account, ['granted', 'balance', 'held']),
+      readFields(redis, this.#scripts.keys.of(account).account, ['granted', 'balance', 'held', 'windows']),
     )
-    return found.balance === null ? undefined : balanceFrom(found)
+    return found.balance === null ? undefined : { ...balanceFrom(found), windows: found.windows }
   }
 
   /**

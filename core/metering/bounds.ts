@@ -24,7 +24,7 @@ export function listedIds({ entry }: Pick<BuiltInWith<'model'>['model'], 'entry'
   return entry.aliasOf === undefined ? [entry.id] : [entry.id, entry.aliasOf]
 }
 
-/** Returns the models that a key may use, in the order of the file. */
+/** Returns the models that a key may use, in the order of the file. @param type as `typeOf` returns it */
 export function modelsFor(type: KeyType, key: Pick<Key, 'limits'>, groups: Config['groups']): readonly ModelEntry[] {
   const limits = limitsOf(type, key)
   const models = [...type.models.values()]
@@ -42,7 +42,7 @@ export function boundsOf(
   if (!plan && rates === '' && limits.creditsPerDay === undefined && limits.credits === undefined) return undefined
   const ids = listedIds(model)
   return {
-    planVersion: plan ? String(plan.version) : '',
+    plan,
     credits: plan?.terms.then !== 'refuse',
     cap: limits.credits,
     windows: now => (plan ? askedOf(plan, ids, groups, now) : ''),

@@ -42,7 +42,8 @@ type BoundsOf = (key: Key) => HoldBounds | undefined
 
 /** What is asked for on the key's account. */
 interface Asked {
-  readonly own: HoldRequest
+  /** It changes if the key's record has changed. */
+  own: HoldRequest
   /** Of the key, by which it is found again if its record has changed. */
   readonly secret: string
   readonly bounds: BoundsOf
@@ -79,10 +80,13 @@ export class Holder {
       x.key.id,
       { most: concurrency, waitMs, signal: () => x.signal },
       () => this.#holdAtOnce(asked, x),
-      waitedMs => this.#holdInTurn({ ...asked, own: { ...asked.own, waitedMs } }, x),
+      waitedMs => {
+        asked.own = { ...asked.own, waitedMs }
+        return this.#holdInTurn(asked, x)
+      },
     )
     if (answer.kind !== 'held')
-      throw refusal(answer, asked.own, { key: x.key, limits, format: x.format, contact: config.contact, now: now() })
+      throw refusal(answer, asked.own, { limits, format: x.format, contact: config.contact, now: now() })
     let { quotas } = answer
     try {
       let resetsAt = Infinity
@@ -183,20 +187,16 @@ export class Holder {
   }
 
   /** Requests the hold on the key's account. If the key's record has changed, reads it again. */
-  async #holdOwn({ own, secret, bounds }: Asked): Promise<HoldAnswer> {
+  async #holdOwn(asked: Asked): Promise<HoldAnswer> {
     const { ledger, keys } = this.#host
-    const answer = await ledger.hold(own)
+    const answer = await ledger.hold(asked.own)
     if (answer.kind !== 'stale') return answer
-    const key = await keys.refind(secret)
+    const key = await keys.refind(asked.secret)
     if (!key || key.status !== 'active') return { kind: 'disabled' }
     // A key that was moved spends from another balance now, with another plan.
-    return ledger.hold({
-      ...own,
-      ...key.spender,
-      version: key.version,
-      rotation: key.rotation,
-      bounds: bounds(key),
-    })
+    const { version, rotation } = key
+    asked.own = { ...asked.own, ...key.spender, version, rotation, bounds: asked.bounds(key) }
+    return ledger.hold(asked.own)
   }
 
   /** Voids the holds of a request that is not sent. */

@@ -1,7 +1,6 @@
 /** The errors for holds that are refused. */
 import { afterWait, GatewayError } from '../errors.ts'
 import type { Format } from '../formats/index.ts'
-import type { Key } from '../keys/keys.ts'
 import type { HoldAnswer, HoldRequest, Limited } from '../ledger/hold.ts'
 import { formatCredits } from '../money/credits.ts'
 import type { KeyLimits } from '../plans/limits.ts'
@@ -11,7 +10,6 @@ import type { PlanWindow } from '../plans/terms.ts'
 
 /** Who is refused, and when. */
 interface Refused {
-  readonly key: Pick<Key, 'plan'>
   readonly limits: KeyLimits
   readonly format: Pick<Format, 'rateHeaders'>
   readonly contact: string
@@ -20,15 +18,15 @@ interface Refused {
 
 /** Returns the error for a hold that a key does not get. */
 export function refusal(answer: HoldAnswer, request: HoldRequest, refused: Refused): GatewayError {
-  const { key, limits, format, contact, now } = refused
+  const { limits, format, contact, now } = refused
+  const plan = request.bounds?.plan
   switch (answer.kind) {
     case 'insufficient': {
       const [has, needs] = [formatCredits(answer.balance), formatCredits(request.least)]
       const quieter = request.notes.stream ? '' : ' A lower output limit, or a stream, needs less.'
-      const plan =
-        key.plan && !isValid(key.plan, now) ? `The plan of this key ended at ${iso(key.plan.until)}. It` : 'This key'
+      const who = plan && !isValid(plan, now) ? `The plan of this key ended at ${iso(plan.until)}. It` : 'This key'
       return new GatewayError('allocation_exhausted', {
-        message: `${plan} has ${has} credits left, but this request may need ${needs}.${quieter} For more, ask ${contact}.`,
+        message: `${who} has ${has} credits left, but this request may need ${needs}.${quieter} For more, ask ${contact}.`,
       })
     }
     case 'capped':
@@ -68,8 +66,9 @@ function usedUp(limits: KeyLimits, { what, waitMs }: Extract<Limited, { kind: 'l
 function ofWindow(
   { kind, isOfKey, place, resetsAt, balance }: Extract<Limited, { kind: 'used' | 'filled' }>,
   request: HoldRequest,
-  { key: { plan }, contact, now }: Refused,
+  { contact, now }: Refused,
 ): GatewayError {
+  const plan = request.bounds?.plan
   const window = isOfKey ? undefined : plan?.windows[place]
   const name = window ? windowName(window) : 'the credits of this day that this key may use'
   if (kind === 'filled')
@@ -77,13 +76,13 @@ function ofWindow(
       message: `Running requests hold what is left of ${name}. Try again in a moment.`,
       retryAfterMs: 1000,
     })
-  const paid = plan?.terms.then === 'credits' && !isOfKey
-  const also = paid
-    ? ` The balance has ${formatCredits(balance)} credits, but this request may need ${formatCredits(request.least)}.`
-    : ''
+  const needs = window?.unit === 'tokens' ? `${request.bounds?.leastTokens ?? 0} tokens` : formatCredits(request.least)
+  const also = plan?.terms.then === 'credits' && !isOfKey ? ` The balance has ${formatCredits(balance)} credits.` : ''
+  // A window that has something left may have too little for this request.
+  const asked = window?.unit === 'requests' ? '' : ` This request may need ${needs}.`
   const waitMs = Math.max(1000, resetsAt - now)
   return new GatewayError('window_exhausted', {
-    message: `This key has used up ${name} until ${iso(resetsAt)}.${also} For more, ask ${contact}.`,
+    message: `This key has used up ${name} until ${iso(resetsAt)}.${asked}${also} For more, ask ${contact}.`,
     resetsAt,
     ...afterWait(waitMs),
   })

@@ -3,6 +3,7 @@ import { isoTime } from '../account/views.ts'
 import type { Ledger } from '../ledger/ledger.ts'
 import { formatCredits } from '../money/credits.ts'
 import type { Metadata, RecordedAccount } from '../records/account-rows.ts'
+import { type PlanView, planView } from './plan-view.ts'
 import { orUnavailable } from '../records/unavailable.ts'
 
 /** A balance. Amounts are exact decimals, times are ISO 8601. */
@@ -20,10 +21,12 @@ export interface BalanceView {
   /** When its latest recorded request ended. */
   readonly last_used_at: string | null
   readonly metadata: Metadata
+  /** Null without one. */
+  readonly plan: PlanView | null
 }
 
 /**
- * Returns balances at this moment. Of one that the store does not know, they are what the records know.
+ * Returns balances as of now. Of one that the store does not know, they are what the records know.
  * @throws GatewayError unavailable
  */
 export async function balanceViews(ledger: Ledger, accounts: readonly RecordedAccount[]): Promise<BalanceView[]> {
@@ -47,6 +50,7 @@ export async function balanceViews(ledger: Ledger, accounts: readonly RecordedAc
         created_at: isoTime(createdAt),
         last_used_at: isoTime(endedAt || undefined),
         metadata,
+        plan: planView({ plan: account.plan, windows: inStore?.windows }, ledger.continuity.now()),
       }
     }),
   )

@@ -18,6 +18,9 @@ export const GIVEN_NAME = {
   expected: 'a text of at most 200 characters, none of which is invisible or changes the writing direction',
 } as const
 
+/** A reason that a caller must send. */
+export const GIVEN_REASON = { ...GIVEN_NAME, minLength: 1, expected: 'a reason of 1 to 200 characters' } as const
+
 /** A duration that a caller sends. */
 export const GIVEN_DURATION = {
   type: 'string',

@@ -9,6 +9,7 @@ import { type Imported, type ImportedKey, importKeys, NotImported, type Refusal 
 import { orUnavailable } from '../records/unavailable.ts'
 import { isPlain, printable } from '../lib/printable.ts'
 import { prefixOf, SECRET_MIN } from '../lib/prefixes.ts'
+import { newPlan } from '../plans/plan.ts'
 import { digestsOf } from '../keys/secrets.ts'
 
 /** The columns of a file, all of them texts. A row has a secret or a hash; the others may be empty. */
@@ -97,8 +98,13 @@ export async function importRows(
   const { records, continuity } = ledger
   const { isTrial } = wish
   try {
-    const at = { at: continuity.now(), newId: () => randomBytes(9).toString('hex'), isTrial }
-    const result = await orUnavailable(importKeys(records.database, keys, at, also))
+    const at = continuity.now()
+    const planOf = (type: string): string | undefined => {
+      const terms = wish.config.keyTypes.get(type)?.plan
+      return terms && JSON.stringify(newPlan(terms, at, type))
+    }
+    const terms = { at, newId: () => randomBytes(9).toString('hex'), planOf, isTrial }
+    const result = await orUnavailable(importKeys(records.database, keys, terms, also))
     // An earlier import may have been interrupted.
     return { refused, leftOut, result, inForce: await inForce(ledger, [...result.ids, ...result.knownIds]) }
   } catch (thrown) {

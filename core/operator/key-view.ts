@@ -2,9 +2,12 @@
 import type { Config } from '../config/config.ts'
 import { allowanceOf } from '../ledger/allowance.ts'
 import type { Ledger } from '../ledger/ledger.ts'
+import { planStanding } from '../account/plan-views.ts'
 import { isoTime, standing } from '../account/views.ts'
 import { formatCredits } from '../money/credits.ts'
 import type { Metadata } from '../records/account-rows.ts'
+import type { LimitTerms } from '../plans/limits.ts'
+import { planFrom } from '../plans/plan.ts'
 import type { RecordedKey } from '../records/key-records.ts'
 
 /** A key with its balance. Amounts are exact decimals, times are ISO 8601. */
@@ -24,6 +27,8 @@ export interface KeyView {
   readonly balance_id: string
   /** The most that it may use in its life; null for no limit. */
   readonly cap: string | null
+  /** Limits of this key alone; null for none. */
+  readonly limits: LimitTerms | null
   /** `active`, `disabled`, `deleted`, `expired`, `exhausted`, or `no_type` if the type is not in the file any more. */
   readonly status: string
   /** What its balance was granted. */
@@ -62,7 +67,8 @@ export async function keyView(
   const { balance } = allowanceOf(limits)
   const { charged, held } = limits.part ?? { charged: limits.account.settled, held: limits.account.held }
   // A key whose type is no longer in the file is refused.
-  const active = keyTypes.has(key.type) ? standing(key, balance, now).status : 'no_type'
+  const plan = planStanding({ plan: key.plan === undefined ? undefined : planFrom(key.plan) }, inStore?.windows, now)
+  const active = keyTypes.has(key.type) ? standing(key, balance, now, plan).status : 'no_type'
   return {
     id,
     label: key.label,
@@ -75,6 +81,7 @@ export async function keyView(
     manage: key.manage === true,
     balance_id: account,
     cap: cap === undefined ? null : formatCredits(cap),
+    limits: key.limits === undefined ? null : (JSON.parse(key.limits) as LimitTerms),
     status: key.status === 'active' ? active : key.status,
     granted: formatCredits(limits.account.granted),
     balance: formatCredits(balance),

@@ -3,6 +3,7 @@ import { AddressRanges, isRange } from '../lib/addresses.ts'
 import { duration } from '../lib/duration.ts'
 import { lru } from '../lib/lru.ts'
 import { parseDecimal } from '../money/credits.ts'
+import { factorFrom } from '../money/price-factor.ts'
 import { windowAt } from './calendar.ts'
 import { isListed } from './listed.ts'
 
@@ -19,6 +20,8 @@ export interface LimitTerms {
   readonly addresses?: readonly string[] | undefined
   readonly maxInput?: number | undefined
   readonly maxOutput?: number | undefined
+  /** Of a single key: what its prices are multiplied by, a plain decimal. It is no limit, but kept with them. */
+  readonly priceFactor?: string | undefined
 }
 
 /** Limits as they are used. Undefined is no limit. */
@@ -40,12 +43,14 @@ export interface KeyLimits {
   /** Tokens of a request and of a reply. */
   readonly maxInput: number | undefined
   readonly maxOutput: number | undefined
+  /** What the prices of a single key are multiplied by, in nano-units. Undefined for 1. */
+  readonly priceFactor: bigint | undefined
 }
 
 /** Reads limits. Amounts that cannot be read, which have been reported, are none. */
 export function limitsFrom(terms: LimitTerms): KeyLimits {
   const { requestsPerMinute, tokensPerMinute, creditsPerDay, credits, concurrency, queue } = terms
-  const { models, addresses, maxInput, maxOutput } = terms
+  const { models, addresses, maxInput, maxOutput, priceFactor } = terms
   return {
     requestsPerMinute,
     tokensPerMinute,
@@ -57,6 +62,7 @@ export function limitsFrom(terms: LimitTerms): KeyLimits {
     addresses: addresses ? [new AddressRanges(addresses.filter(isRange))] : [],
     maxInput,
     maxOutput,
+    priceFactor: priceFactor === undefined ? undefined : factorFrom(priceFactor),
   }
 }
 
@@ -88,6 +94,7 @@ export function narrowed(type: KeyLimits, key: KeyLimits | undefined): KeyLimits
     addresses: [...type.addresses, ...key.addresses],
     maxInput: narrower(type.maxInput, key.maxInput),
     maxOutput: narrower(type.maxOutput, key.maxOutput),
+    priceFactor: key.priceFactor,
   }
 }
 

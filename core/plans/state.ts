@@ -98,6 +98,24 @@ export function usedShare({ limit, left }: Pick<WindowView, 'limit' | 'left'>): 
   return limit > 0n ? Number(((limit - left) * 10_000n) / limit) / 10_000 : 1
 }
 
+/** Names a window as it is now, other than the one before and the next. Of the last hours, such a window has their length. */
+export function nameOf(
+  plan: Plan,
+  { place, window, from }: Pick<WindowView, 'place' | 'window' | 'from'>,
+  now: number,
+): string {
+  const { timing } = window
+  const began = timing.kind === 'rolling' ? now - (now % timing.ms) : from
+  return `${plan.at}:${place}:${began}`
+}
+
+/** Returns when a plan renews: when its widest window begins anew. Undefined if it ends before, or has only the last hours. */
+export function renewsAt(plan: Plan, now: number): number | undefined {
+  if (!isValid(plan, now) || plan.widest === undefined) return undefined
+  const at = spanOf(plan, plan.widest, now)?.until
+  return at !== undefined && at < (plan.until ?? Infinity) ? at : undefined
+}
+
 type Current = Pick<WindowView, 'used' | 'held' | 'from' | 'resetsAt'>
 
 /** Returns what counts of a state now. The script calculates likewise when it holds. */

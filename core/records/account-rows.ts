@@ -68,13 +68,14 @@ export async function nextNumber(sql: Sql): Promise<number> {
 export async function insertRows(sql: Sql, accounts: readonly NewAccount[]): Promise<void> {
   await insertAll(
     sql,
-    'INSERT INTO accounts (no, id, name, external, plan, metadata, shared, created, grants, granted, pending, changed)',
+    'INSERT INTO accounts (no, id, name, external, plan, plan_until, metadata, shared, created, grants, granted, pending, changed)',
     accounts.map((account): SqlValue[] => [
       account.no,
       account.id,
       account.name,
       account.externalId || null,
       account.plan ?? null,
+      untilOf(account.plan),
       JSON.stringify(account.metadata),
       account.shared ? 1 : 0,
       account.createdAt,
@@ -85,6 +86,34 @@ export async function insertRows(sql: Sql, accounts: readonly NewAccount[]): Pro
     ]),
     '',
   )
+}
+
+/** Returns when a plan ends. Null for none, and for one that does not end. */
+function untilOf(plan: string | undefined): number | null {
+  return (plan === undefined ? undefined : (JSON.parse(plan) as { readonly until?: number }).until) ?? null
+}
+
+/** Returns the plan of an account as JSON. Undefined for none. */
+export async function planIn(sql: Sql, account: string): Promise<string | undefined> {
+  const [row] = await sql.all('SELECT plan FROM accounts WHERE id = ?', [account])
+  return (row?.['plan'] as string | null | undefined) ?? undefined
+}
+
+/** Changes the plan of an account. */
+export async function writePlan(sql: Sql, account: string, plan: string): Promise<void> {
+  await sql.all('UPDATE accounts SET plan = ?, plan_until = ? WHERE id = ?', [plan, untilOf(plan), account])
+}
+
+/** Returns the accounts whose plans end after a time and until another, the first one first. Times are in milliseconds since the epoch. */
+export async function plansEnding(
+  sql: Sql,
+  { after, until }: { readonly after: number; readonly until: number },
+): Promise<{ readonly account: string; readonly plan: string }[]> {
+  const rows = await sql.all(
+    'SELECT id, plan FROM accounts WHERE plan_until > ? AND plan_until <= ? ORDER BY plan_until, no',
+    [after, until],
+  )
+  return rows.map(({ id, plan }) => ({ account: String(id), plan: String(plan) }))
 }
 
 /** The tables that have sums by key, with what is copied to them when an account is shared. */

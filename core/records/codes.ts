@@ -1,4 +1,4 @@
-/** Redeem codes: each adds credits to a key, or becomes a new key, once. */
+/** Redeem codes: each adds credits to a key, or gives it a plan, or becomes a new key, once. */
 import {
   type Also,
   bigintOf,
@@ -19,13 +19,17 @@ export const CODE_STATES = ['unused', 'used', 'expired', 'cancelled'] as const
 /** The state of a redeem code. */
 export type CodeState = (typeof CODE_STATES)[number]
 
+/** The kinds of codes: one adds credits to the key that redeems it, or gives it the plan of its type, or becomes a new key. */
+export const CODE_KINDS = ['credits', 'plan', 'key'] as const
+/** The kind of a redeem code. */
+export type CodeKind = (typeof CODE_KINDS)[number]
+
 /** A code. It is stored as a hash only. */
 export interface Code {
   readonly id: string
   /** The beginning and the end of the code. */
   readonly hint: string
-  /** `credits` adds credits to the key that redeems it; `key` becomes a new key. */
-  readonly kind: 'credits' | 'key'
+  readonly kind: CodeKind
   /** The type of the new key, or of the keys that may redeem it; empty for any. */
   readonly type: string
   readonly batch: string
@@ -214,7 +218,7 @@ function codeOf(row: Row): Code {
   return {
     id: String(id),
     hint: String(hint),
-    kind: kind === 'key' ? 'key' : 'credits',
+    kind: CODE_KINDS.find(each => each === kind) ?? 'credits',
     type: String(type),
     batch: String(batch),
     amount: bigintOf(row, 'amount'),

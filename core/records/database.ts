@@ -43,7 +43,7 @@ export class Undone extends Error {}
 export class Impossible extends Undone {}
 
 /** What a caller writes in the same transaction as a change. What it throws undoes the change. */
-export type Also = (sql: Sql) => Promise<void>
+export type Also = (sql: Transaction) => Promise<void>
 
 /** An open database. Its promises reject with a RecordsError if it fails. */
 export interface Database extends Sql {

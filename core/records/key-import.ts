@@ -42,6 +42,15 @@ export interface Imported {
   readonly added: bigint
 }
 
+/** What new balances get. */
+interface ImportTerms {
+  /** The time by the store's clock, in milliseconds since the epoch. */
+  readonly at: number
+  readonly newId: () => string
+  /** Returns the plan of a lone key of a type, as JSON. */
+  readonly planOf: (type: string) => string | undefined
+}
+
 /** The notes of the first grant of an imported balance. */
 const IMPORTED = JSON.stringify({ reason: 'imported', note: 'imported' })
 
@@ -60,13 +69,13 @@ export class NotImported extends Undone {
 
 /**
  * Records keys and their balances, unless they were recorded before. Repeating it changes nothing.
- * @param wish `at` is the time by the store's clock; `isTrial` finds out what would be done
+ * @param wish `isTrial` finds out what would be done
  * @throws NotImported if lines are refused, and after a trial
  */
 export function importKeys(
   database: Database,
   keys: readonly ImportedKey[],
-  wish: { readonly at: number; readonly newId: () => string; readonly isTrial: boolean },
+  wish: ImportTerms & { readonly isTrial: boolean },
   also?: (result: Imported) => Also,
 ): Promise<Imported> {
   return database.transaction(async sql => {
@@ -194,7 +203,7 @@ interface Place {
 async function addBalances(
   sql: Sql,
   groups: readonly (readonly [balance: string, keys: readonly ImportedKey[]])[],
-  { at, newId }: { readonly at: number; readonly newId: () => string },
+  { at, newId, planOf }: ImportTerms,
 ): Promise<Map<string, Place>> {
   const first = await nextNumber(sql)
   const accounts = groups.map(([balance, group], index) => {
@@ -206,6 +215,7 @@ async function addBalances(
       no: first + index,
       // The balance of a lone key has its id.
       id: isLone ? (record?.id ?? '') : `${ACCOUNT_PREFIX}${newId()}`,
+      plan: isLone && record ? planOf(record.type) : undefined,
       name: group.find(key => key.balanceName !== '')?.balanceName ?? '',
       externalId: externalId ?? '',
       metadata: {},

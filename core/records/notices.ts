@@ -29,12 +29,13 @@ export interface Delivery {
   readonly last: string
 }
 
-/** Adds notices in the transaction of what happened. */
+/** Adds notices in the transaction of what happened. One that is there already stays as it is. */
 export function addNotices(sql: Transaction, notices: readonly Notice[]): void {
   for (const { id, type, at, body } of notices)
     sql.put(
       `INSERT INTO notices (no, id, type, body, at, due, tries, state, last)
-       SELECT COALESCE(MAX(no), 0) + 1, ?, ?, ?, ?, ?, 0, 'waiting', '' FROM notices`,
+       SELECT COALESCE(MAX(no), 0) + 1, ?, ?, ?, ?, ?, 0, 'waiting', '' FROM notices WHERE TRUE
+       ON CONFLICT (id) DO NOTHING`,
       [id, type, body, at, at],
     )
 }
@@ -47,9 +48,9 @@ export class Notices {
     this.#database = database
   }
 
-  /** Adds a notice in a transaction of its own. */
-  async add(notice: Notice): Promise<void> {
-    await this.#database.transaction(async sql => addNotices(sql, [notice]))
+  /** Adds notices in a transaction of their own. */
+  async add(...notices: readonly Notice[]): Promise<void> {
+    await this.#database.transaction(async sql => addNotices(sql, notices))
   }
 
   /** Returns notices that are due, the oldest first. @param now milliseconds since the epoch */

@@ -124,7 +124,7 @@ export class Recorder {
   readonly #months: Months
   /** The requests of this process that have ended, which are recorded with the next entries. */
   readonly requests = new RequestSums()
-  /** Called in the transaction that records exchanges. If it throws, they are recorded without its notices. */
+  /** Called in the transaction that records exchanges or a change of a plan. If it throws, they are recorded without its notices. */
   watcher: Watcher | undefined
 
   /** @param now milliseconds since the epoch */
@@ -206,7 +206,7 @@ export class Recorder {
     const fresh = [...last.values()].filter(({ id }) => !before.has(id))
     // The watcher reports its failures itself.
     const notices =
-      last.size > 0 ? await this.watcher?.({ entries: fresh, spending: books.spending }).catch(() => []) : []
+      last.size > 0 ? await this.watcher?.({ entries: fresh, spending: books.spending, plans: [] }).catch(() => []) : []
     if (requests.failures.length + requests.alike.size > 0 && !without.includes('failures'))
       await writeExtra(sql, 'failures', () => writeFailures(sql, requests, of => numbers.key(of)))
     if (notices && notices.length > 0 && !without.includes('notices'))

@@ -4,8 +4,18 @@ import * as operator from 'tollgate/plugin/operator'
 import { creditOperations } from './credits.ts'
 import { keyPage } from './key-list.ts'
 import { amountOf, balanceOf, type Call, noting, type Operation, operation } from './operation.ts'
+import { PLAN_OPERATIONS } from './plans.ts'
 import { reportsOn } from './reports.ts'
-import { BALANCE, GIVEN_AMOUNT, GIVEN_EXTERNAL_ID, GIVEN_METADATA, GIVEN_NAME, KEY, KEY_COLUMNS } from './schemas.ts'
+import {
+  BALANCE,
+  BALANCE_COLUMNS,
+  GIVEN_AMOUNT,
+  GIVEN_EXTERNAL_ID,
+  GIVEN_METADATA,
+  GIVEN_NAME,
+  KEY,
+  KEY_COLUMNS,
+} from './schemas.ts'
 
 /** Returns a balance as operators see it. */
 async function viewOf(call: Call, id?: string) {
@@ -63,7 +73,7 @@ const list = operation({
     },
   },
   reply: BALANCE,
-  columns: Object.keys(BALANCE.properties).filter(name => name !== 'metadata'),
+  columns: BALANCE_COLUMNS,
   async page(call, cursor, limit) {
     const { accounts } = call.office.ledger.records
     if (cursor !== undefined && !(await operator.orUnavailable(accounts.get(cursor))))
@@ -135,5 +145,6 @@ export const BALANCE_OPERATIONS: readonly Operation[] = [
   edit,
   keys,
   ...creditOperations('balance'),
+  ...PLAN_OPERATIONS,
   ...reportsOn('balance'),
 ]

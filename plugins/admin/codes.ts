@@ -36,11 +36,20 @@ const create = operation({
   body: {
     type: 'object',
     additionalProperties: false,
-    required: ['kind', 'credits'],
+    required: ['kind'],
     properties: {
-      kind: { enum: ['credits', 'key'], description: '`credits` for a key that exists, `key` for a new one.' },
-      type: { type: 'string', maxLength: 64, default: '', expected: 'the name of a key type' },
-      credits: GIVEN_AMOUNT,
+      kind: {
+        enum: operator.CODE_KINDS,
+        description: '`credits` or a `plan` for a key that exists, or a new `key`.',
+      },
+      type: {
+        type: 'string',
+        maxLength: 64,
+        default: '',
+        expected: 'the name of a key type',
+        description: 'Of the new key, of the keys that may redeem it, or whose plan it gives to keys of this type.',
+      },
+      credits: { ...GIVEN_AMOUNT, description: 'May be left out for a new key of a type with a plan.' },
       count: { type: 'integer', minimum: 1, maximum: BATCH_MAX, default: 1 },
       batch: { ...GIVEN_NAME, default: '' },
       expires_at: { ...GIVEN_TIME, default: null },
@@ -58,9 +67,17 @@ const create = operation({
     const { kind, type, count, batch, expires_at: expires, key_days: days } = call.body
     const { config, codes, now } = call.office
     if (type !== '' && !config.keyTypes.has(type)) throw invalidBody(`There is no key type "${type}".`, 'type')
-    if (kind === 'key' && type === '') throw invalidBody('"type" is missing: a new key needs one.', 'type')
-    if (kind === 'credits' && days !== null) throw invalidBody('Only a new key has "key_days".', 'key_days')
-    const amount = amountOf(call.body.credits)
+    const hasPlan = config.keyTypes.get(type)?.plan !== undefined
+    if (kind !== 'credits' && type === '') throw invalidBody(`"type" is missing: a new ${kind} needs one.`, 'type')
+    if (kind === 'plan' && !hasPlan) throw invalidBody(`The key type "${type}" has no plan.`, 'type')
+    if (
+      kind === 'plan'
+        ? call.body.credits !== undefined
+        : call.body.credits === undefined && !(kind === 'key' && hasPlan)
+    )
+      throw invalidBody(kind === 'plan' ? 'A code for a plan has no "credits".' : '"credits" is missing.', 'credits')
+    if (kind !== 'key' && days !== null) throw invalidBody('Only a new key has "key_days".', 'key_days')
+    const amount = call.body.credits === undefined ? 0n : amountOf(call.body.credits)
     const wish = {
       kind,
       type,

@@ -15,7 +15,17 @@ import {
   subjectOf,
   SUBJECTS,
 } from './operation.ts'
-import { BALANCE, GIVEN_AMOUNT, GIVEN_DURATION, GIVEN_NAME, GRANT, KEY, listOf, shape } from './schemas.ts'
+import {
+  BALANCE,
+  GIVEN_AMOUNT,
+  GIVEN_DURATION,
+  GIVEN_NAME,
+  GIVEN_REASON,
+  GRANT,
+  KEY,
+  listOf,
+  shape,
+} from './schemas.ts'
 
 /** Adds to a balance, or takes something back. */
 async function credit(
@@ -108,7 +118,7 @@ function deduct(kind: SubjectKind): Operation {
       required: ['credits', 'reason'],
       properties: {
         credits: GIVEN_AMOUNT,
-        reason: { ...GIVEN_NAME, minLength: 1, expected: 'a reason of 1 to 200 characters' },
+        reason: GIVEN_REASON,
       },
     },
     reply: CREDITED[kind],
@@ -131,7 +141,8 @@ function grants(kind: SubjectKind): Operation {
       const all = await operator.orUnavailable(call.office.ledger.records.accounts.grants(account, 1))
       const data = all.map(({ id: grant, amount, at, notes }) => {
         const { reason = '', note = notes['code'] ?? '' } = notes
-        return { id: grant, credits: formatCredits(amount), at: isoTime(at), reason: REASONS[reason] ?? reason, note }
+        const why = reason === 'plan' ? `plan ${notes['change']}` : (REASONS[reason] ?? reason)
+        return { id: grant, credits: formatCredits(amount), at: isoTime(at), reason: why, note }
       })
       return { object: 'list', data, has_more: false, next_cursor: null }
     },

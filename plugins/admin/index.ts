@@ -97,7 +97,7 @@ export default defineBuiltIn({
       ...host,
       status: host.status,
       access,
-      codes: new operator.CodeBook(ledger, keys.changes, now),
+      codes: new operator.CodeBook(ledger, keys, now),
       overview: new operator.OverviewFeed({ config, ledger, pool, sharing, now }),
       trend: new operator.Trend(ledger, host.meter, now),
       openapi: () => document,

@@ -71,7 +71,10 @@ const create = operation({
     required: ['type'],
     properties: {
       type: { type: 'string', maxLength: 64, expected: 'the name of a key type' },
-      credits: { ...GIVEN_AMOUNT, description: 'Credits of a balance of its own.' },
+      credits: {
+        ...GIVEN_AMOUNT,
+        description: 'Credits of a balance of its own. May be left out if the key type has a plan.',
+      },
       balance_id: {
         type: 'string',
         maxLength: 64,
@@ -79,6 +82,7 @@ const create = operation({
         description: 'The balance that the keys spend from, instead of `credits`.',
       },
       cap: { ...GIVEN_AMOUNT, description: 'The most that each key may use in its life, in credits.' },
+      limits: operator.GIVEN_LIMITS,
       name: { ...GIVEN_NAME, default: '' },
       label: { ...GIVEN_NAME, default: '' },
       batch: { ...GIVEN_NAME, default: '' },
@@ -101,8 +105,10 @@ const create = operation({
     const metadata = call.body.metadata as Record<string, string>
     const { config, keys, now } = call.office
     if (!config.keyTypes.has(type)) throw invalidBody(`There is no key type "${type}".`, 'type')
-    if ((credits === undefined) === (account === undefined))
+    const hasPlan = config.keyTypes.get(type)?.plan !== undefined
+    if (credits === undefined ? account === undefined && !hasPlan : account !== undefined)
       throw invalidBody('Send either "credits" or "balance_id".', 'credits')
+    const limits = operator.limitsText(call.body.limits as operator.GivenLimits | undefined, config) ?? undefined
     const amount = credits === undefined ? 0n : amountOf(credits)
     const cap = call.body.cap === undefined ? undefined : amountOf(call.body.cap)
     if (account !== undefined && externalId !== undefined)
@@ -110,7 +116,8 @@ const create = operation({
     const validity = validityOf(call.body, now())
     const { expiresAt } = validity
     let done: CreatedKeys | undefined
-    const wish = { type, name, label, batch, credits: amount, cap, account, externalId, metadata, manage, ...validity }
+    const own = { type, name, label, batch, metadata, manage, limits }
+    const wish = { ...own, credits: amount, cap, account, externalId, ...validity }
     const [first] = await keys.changes.createMany(wish, count, {
       secrets: call.once.secrets('sk-'),
       also: async (sql, created) => {
@@ -122,6 +129,7 @@ const create = operation({
           type,
           ...from,
           ...(cap !== undefined && { cap: formatCredits(cap) }),
+          ...(limits !== undefined && { limits: call.body.limits }),
           ...(batch !== '' && { batch }),
           ...(name && { name }),
           ...(manage && { manage }),
@@ -182,13 +190,13 @@ const edit = operation({
   method: 'PATCH',
   path: '/keys/{id}',
   summary:
-    'Change the name, the label, the type, the expiry, the cap or the metadata of a key, or whether it manages others. Members that are absent stay as they are.',
+    'Change the name, the label, the type, the expiry, the cap, the limits or the metadata of a key, or whether it manages others. Members that are absent stay as they are.',
   scope: 'keys',
   body: {
     type: 'object',
     additionalProperties: false,
     minProperties: 1,
-    expected: 'an object with name, label, type, expires_at, expires_in, cap, manage or metadata',
+    expected: 'an object with name, label, type, expires_at, expires_in, cap, limits, manage or metadata',
     properties: {
       name: GIVEN_NAME,
       label: GIVEN_NAME,
@@ -202,6 +210,7 @@ const edit = operation({
         type: ['string', 'number', 'null'],
         description: 'The most that it may use in its life; null for no limit.',
       },
+      limits: operator.GIVEN_LIMITS,
     },
   } as const,
   reply: CHANGED_KEY,
@@ -214,11 +223,13 @@ const edit = operation({
     } = call.body as Record<'name' | 'label' | 'expires_at' | 'expires_in', string | undefined>
     const {
       cap: given,
+      limits: sent,
       type,
       metadata,
       manage,
     } = call.body as {
       readonly cap?: string | number | null
+      readonly limits?: operator.GivenLimits | null
       readonly type?: string
       readonly metadata?: Record<string, string>
       readonly manage?: boolean
@@ -226,6 +237,7 @@ const edit = operation({
     if (type !== undefined && !call.office.config.keyTypes.has(type))
       throw invalidBody(`There is no key type "${type}".`, 'type')
     const cap = given === undefined || given === null ? given : amountOf(given)
+    const limits = operator.limitsText(sent, call.office.config)
     const { keys, now } = call.office
     const before = await keyOf(call)
     if (expires !== undefined && expiresIn !== undefined)
@@ -237,16 +249,15 @@ const edit = operation({
       label: before.label,
       expires_at: isoTime(before.expiresAt),
       cap: before.cap === undefined ? null : formatCredits(before.cap),
+      limits: before.limits === undefined ? null : (JSON.parse(before.limits) as operator.LimitTerms),
       type: before.type,
       metadata: before.metadata,
       manage: before.manage,
     }
     const details = { before: was, after: call.body }
     const also = noting(call, {}, { action: 'key.edit', target: before.id, details })
-    return changed(
-      call,
-      await keys.changes.edit(before.id, { name, label, type, expiresAt, cap, metadata, manage }, { also }),
-    )
+    const edited = { name, label, type, expiresAt, cap, limits, metadata, manage }
+    return changed(call, await keys.changes.edit(before.id, edited, { also }))
   },
 })
 

@@ -179,6 +179,7 @@ const keyTypes = operation({
     const data = [...office.config.keyTypes.values()].map(type => ({
       name: type.name,
       keys: counts.get(type.name) ?? 0,
+      plan: type.plan ?? null,
       default_model: type.default.id,
       formats: type.formats.map(({ name }) => name),
       upstreams: type.upstreams.map(({ name }) => name),

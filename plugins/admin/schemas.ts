@@ -1,5 +1,5 @@
 /** The shapes of what the admin API takes and answers, as JSON Schemas. Those with a title are components of its OpenAPI. */
-export { GIVEN_AMOUNT, GIVEN_DURATION, GIVEN_NAME } from 'tollgate/plugin/operator'
+export { GIVEN_AMOUNT, GIVEN_DURATION, GIVEN_NAME, GIVEN_REASON } from 'tollgate/plugin/operator'
 import * as operator from 'tollgate/plugin/operator'
 import { PLAIN_TEXT } from 'tollgate/plugin/operator'
 
@@ -64,12 +64,13 @@ const KEY_MEMBERS = {
   manage: { type: 'boolean' },
   balance_id: { type: 'string', description: 'The balance that it spends from.' },
   cap: { type: ['string', 'null'], description: 'The most that it may use in its life, in credits.' },
+  limits: { type: ['object', 'null'], description: 'Limits of this key alone.' },
 } as const
 
 /** A key. */
 export const KEY = shape('Key', KEY_MEMBERS)
 /** The columns of keys in CSV. */
-export const KEY_COLUMNS = Object.keys(KEY_MEMBERS).filter(name => name !== 'metadata')
+export const KEY_COLUMNS = Object.keys(KEY_MEMBERS).filter(name => name !== 'metadata' && name !== 'limits')
 
 /** A key after a change. */
 export const CHANGED_KEY = shape('ChangedKey', {
@@ -79,6 +80,31 @@ export const CHANGED_KEY = shape('ChangedKey', {
     description: 'False if the store did not answer: a running gateway puts the change in force later.',
   },
 })
+
+const WINDOW = shape('PlanWindow', {
+  window: { ...COUNT, description: 'The number of the window in the plan, from 1.' },
+  unit: TEXT,
+  per: TEXT,
+  models: { type: ['array', 'null'], items: TEXT, description: 'Models and groups that it counts; null for all.' },
+  limit: { type: 'string', description: 'Credits, requests or tokens.' },
+  used: TEXT,
+  held: TEXT,
+  left: TEXT,
+  since: TIME,
+  resets_at: TIME,
+})
+const PLAN = {
+  ...shape('Plan', {
+    type: { type: ['string', 'null'], description: 'The key type that its terms are of; null for terms of its own.' },
+    valid: { type: 'boolean' },
+    bought_at: TIME,
+    ends_at: TIME,
+    renews_at: TIME,
+    terms: { type: 'object' },
+    windows: { type: 'array', items: WINDOW, description: 'None if the plan has ended.' },
+  }),
+  type: ['object', 'null'],
+}
 
 /** A balance. */
 export const BALANCE = shape('Balance', {
@@ -93,7 +119,10 @@ export const BALANCE = shape('Balance', {
   created_at: TIME,
   last_used_at: TIME,
   metadata: { type: 'object', additionalProperties: { type: 'string' } },
+  plan: PLAN,
 })
+/** The columns of balances in CSV. */
+export const BALANCE_COLUMNS = Object.keys(BALANCE.properties).filter(name => name !== 'metadata' && name !== 'plan')
 
 /** Metadata that a caller sends. */
 export const GIVEN_METADATA = {
@@ -130,7 +159,7 @@ export const NEW_KEY = shape('NewKey', {
 const CODE_MEMBERS = {
   id: TEXT,
   hint: TEXT,
-  kind: { enum: ['credits', 'key'] },
+  kind: { enum: operator.CODE_KINDS },
   type: { type: 'string', description: 'The type of the new key, or of the keys that may redeem it; empty for any.' },
   batch: TEXT,
   credits: AMOUNT,
@@ -198,6 +227,7 @@ const MODEL = shape('Model', {
 export const KEY_TYPE = shape('KeyType', {
   name: TEXT,
   keys: { ...COUNT, description: 'Keys of this type that are not deleted.' },
+  plan: { type: ['object', 'null'], description: 'The terms of the plan that its new keys get.' },
   default_model: TEXT,
   formats: { type: 'array', items: TEXT },
   upstreams: { type: 'array', items: TEXT },

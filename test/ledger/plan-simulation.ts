@@ -161,7 +161,7 @@ export class PlanSimulation {
 
   #boundsOf({ model, tokens, leastTokens }: Pick<Wish, 'model' | 'tokens' | 'leastTokens'>): HoldBounds {
     return {
-      planVersion: '1',
+      plan: this.#plan,
       credits: this.#mayUseCredits,
       cap: undefined,
       windows: now => askedOf(this.#plan as Plan, [model], GROUPS, now),

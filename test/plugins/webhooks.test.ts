@@ -251,3 +251,39 @@ t.test('bad options are refused', async t => {
   ] as const)
     await t.rejects(start(t, receiver, options), { message })
 })
+
+t.test('a shop is told when a plan is nearly used up, renews and ends soon', async t => {
+  const receiver = await Receiver.start(t)
+  let ahead = 0
+  const g = await startGateway(t, {
+    environment: { now: () => Date.now() + ahead },
+    edit: file =>
+      hooked(receiver, { endingDays: 2.5 })(file).set('keyTypes.famC.plan', {
+        windows: [{ requests: 10, per: '1h', anchor: 'purchase' }],
+        until: '3d',
+      }),
+  })
+  const key = await g.key('famC', 0n)
+  const account = await g.id(key)
+  const buy = async (count: number): Promise<void> => {
+    for (let request = 0; request < count; request++) await g.call('/v1/chat/completions', { key, body: CHAT })
+    await g.settled(key)
+  }
+  await buy(8)
+  t.same(receiver.got, [])
+  await buy(2)
+  const low = await receiver.next('plan.low')
+  t.match(low.data, { balance_id: account, plan: { type: 'famC', valid: true }, window: { window: 1, unit: 'requests', limit: '10' } }) // prettier-ignore
+  await buy(1)
+  // The store has a clock of its own, so a reset stands in for the time that passes.
+  await g.gateway.keys.plans.reset({ account, id: 'reset' }, 0)
+  await buy(9)
+  await until(() => receiver.got.filter(({ type }) => type === 'plan.low').length === 2)
+  t.equal(receiver.got.length, 2, 'once for each window')
+  ahead = 0.6 * 86_400_000
+  const ending = await receiver.next('plan.ending')
+  t.match(ending.data, { balance_id: account, plan: { type: 'famC', ends_at: /Z$/ } })
+  ahead += 3_700_000
+  await until(async () => (await g.gateway.records.notices.due(Date.now() + 9e9, 10)).length === 0)
+  t.equal(receiver.got.filter(({ type }) => type === 'plan.ending').length, 1, 'once for each end')
+})

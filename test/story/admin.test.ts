@@ -138,7 +138,25 @@ t.test('every reply is what the OpenAPI says, and every operation is called here
   t.match((await checked('PATCH', `/balances/${balance}`, { external_id: '' })).json, { external_id: '', name: 'Ann' })
   t.match((await checked('POST', `/balances/${balance}/topup`, { credits: 2 })).json, { balance: '6', credited: '2' })
   await checked('POST', `/balances/${balance}/deduct`, { credits: 1, reason: 'x' })
-  t.match((await checked('GET', `/balances/${balance}/grants`)).json.data, [{ credits: '4' }, {}, { credits: '-1' }])
+  const plan = { windows: [{ requests: 5, per: 'day' }], until: '30d' }
+  t.match((await checked('POST', `/balances/${balance}/plan`, { plan })).json, { plan: { valid: true } })
+  for (const [change, body] of [
+    ['extend', {}],
+    ['reset', { window: 1, reason: 'x' }],
+    ['add', { window: 1, amount: 2, reason: 'x' }],
+    ['end', { reason: 'x' }],
+  ] as const)
+    t.match((await checked('POST', `/balances/${balance}/plan/${change}`, body)).json, { id: balance, plan: {} })
+  t.match((await checked('GET', `/balances/${balance}/grants`)).json.data, [
+    { credits: '4' },
+    {},
+    { credits: '-1' },
+    { reason: 'plan set' },
+    {},
+    {},
+    {},
+    {},
+  ])
   t.match((await checked('POST', `/keys/${id}/move`, { balance_id: balance })).json, {
     balance_id: balance,
     balance: '5',
@@ -169,7 +187,8 @@ t.test('every reply is what the OpenAPI says, and every operation is called here
           'key.refund',
         ])
         .concat(['token.create', 'token.revoke', 'key.move', 'key.import'])
-        .concat(['create', 'edit', 'topup', 'deduct'].map(each => `balance.${each}`)),
+        .concat(['create', 'edit', 'topup', 'deduct'].map(each => `balance.${each}`))
+        .concat(['set', 'extend', 'reset', 'add', 'end'].map(each => `plan.${each}`)),
     ),
     'every change has a line',
   )
@@ -258,7 +277,7 @@ t.test('what is wrong is refused by name, and nothing is changed', async t => {
       `/keys/${id}`,
       {},
       400,
-      /must be an object with name, label, type, expires_at, expires_in, cap, manage or metadata/,
+      /must be an object with name, label, type, expires_at, expires_in, cap, limits, manage or metadata/,
     ],
     ['GET', '/keys/key_000000000000000000', undefined, 404, /no key key_0/],
     ['GET', `/keys/${key}`, undefined, 404, /There is no key with this id/],

@@ -1,9 +1,10 @@
 import OpenAI from 'openai'
 import type { Page } from 'playwright-core'
-import t, { type Test } from 'tap'
+import t from 'tap'
 import { operate, type Office } from '../admin.ts'
-import { DESKTOP, type Look, openPage, PHONE, seriousFaults, stopBrowser, visit } from '../browser.ts'
+import { DESKTOP, type Look, openPage, PHONE, stopBrowser, visit } from '../browser.ts'
 import { until } from '../gateway.ts'
+import { paste, signIn, sound } from '../pages.ts'
 
 /** The two pages in a real browser: an operator's and a customer's whole day. */
 
@@ -11,12 +12,6 @@ t.teardown(stopBrowser)
 
 /** Strings that a browser would run if they became markup. */
 const HOSTILE = `<img src=x onerror="document.title='hacked'"><script>document.title='hacked'</script>`
-
-async function signIn(page: Page, { token }: Office): Promise<void> {
-  await page.getByLabel('Token').fill(token)
-  await page.getByRole('button', { name: 'Sign in' }).click()
-  await page.getByRole('heading', { name: 'Overview' }).waitFor()
-}
 
 /** Returns a key that has been used once, so that its chart has something to show. */
 async function usedKey({ gateway }: Office): Promise<string> {
@@ -26,19 +21,6 @@ async function usedKey({ gateway }: Office): Promise<string> {
   await gateway.settled(key)
   await gateway.gateway.ledger.background.archiveAll()
   return key
-}
-
-async function paste(page: Page, key: string): Promise<void> {
-  await page.getByLabel('Your API key').fill(`export API_KEY="${key}"`)
-  await page.getByRole('button', { name: 'Show my key' }).click()
-}
-
-/** Checks what every state of a page must be: accessible, not wider than the screen, and silent. */
-async function sound(t: Test, page: Page, what: string): Promise<void> {
-  t.same(await seriousFaults(page), [], `${what}: axe finds nothing serious`)
-  const wider = await page.evaluate('document.documentElement.scrollWidth - innerWidth')
-  t.ok(Number(wider) <= 0, `${what}: is not wider than the screen`)
-  t.not(await page.title(), 'hacked')
 }
 
 t.test('an operator makes a batch, a customer uses a key, and both see it', async t => {

@@ -60,6 +60,7 @@ export async function codesArea(place, _path, session) {
 }
 
 function givenBy({ kind, credits, type, key_days: days }) {
+  if (kind === 'plan') return `the plan of ${type}`
   if (kind === 'credits') return `${amount(credits)} credits${type ? ` for ${type} keys` : ''}`
   return `a ${type} key with ${amount(credits)} credits${days ? ` for ${days} days` : ''}`
 }
@@ -69,6 +70,7 @@ const DAYS = 'Days that the new key is valid'
 async function createCodes(types) {
   const kind = select([
     ['credits', 'Credits for a key that exists'],
+    ['plan', 'A plan for a key that exists'],
     ['key', 'A new key'],
   ])
   const type = select([['', 'Any type'], ...types.map(({ name }) => [name, name])])
@@ -78,7 +80,11 @@ async function createCodes(types) {
   const batch = h('input', { maxlength: '200' })
   const expires = h('input', { type: 'date' })
   const daysField = field(DAYS, days)
-  const adapt = () => daysField.toggleAttribute('hidden', kind.value !== 'key')
+  const creditsField = field('Credits of each', credits)
+  const adapt = () => {
+    daysField.toggleAttribute('hidden', kind.value !== 'key')
+    creditsField.toggleAttribute('hidden', kind.value === 'plan')
+  }
   kind.addEventListener('change', adapt)
   adapt()
   const send = onceOnly()
@@ -87,7 +93,7 @@ async function createCodes(types) {
     'Create codes',
     [
       h('div', { class: 'fields' }, field('What a code gives', kind), field('Key type', type)),
-      h('div', { class: 'fields' }, field('Credits of each', credits), field('Number of codes', count)),
+      h('div', { class: 'fields' }, creditsField, field('Number of codes', count)),
       daysField,
       field('Batch', batch, 'A name by which you find these codes again, and cancel those that are not used.'),
       field('The codes expire on', expires, 'Empty: never.'),
@@ -97,7 +103,7 @@ async function createCodes(types) {
       made = await send('/codes', {
         kind: kind.value,
         type: type.value,
-        credits: credits.value.trim(),
+        ...(kind.value !== 'plan' && credits.value.trim() !== '' && { credits: credits.value.trim() }),
         count: wholeNumber(count.value, 'Number of codes'),
         batch: batch.value,
         expires_at: expires.value || null,

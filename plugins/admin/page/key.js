@@ -11,6 +11,7 @@ import { LINE_COLUMNS } from './lines.js'
 import { pagedList } from './list.js'
 import { showSecrets } from './secrets.js'
 import { seriesOf } from './series.js'
+import { jsonIn, planCard } from './plan.js'
 import { requestList } from './usage.js'
 
 const DAYS = 30
@@ -20,15 +21,17 @@ export async function keyArea(place, [id = ''], session) {
   const base = `/keys/${encodeURIComponent(id)}`
   const days = lastDays(DAYS)
   const head = h('div', { class: 'stack' })
+  const plan = h('section', { class: 'card stack' })
   const chart = h('section', { class: 'card' })
   const statement = h('div', {})
   const requests = h('div', {})
-  fill(place, head, chart, h('h2', {}, 'Statement'), statement, h('h2', {}, 'Requests'), requests)
+  fill(place, head, plan, chart, h('h2', {}, 'Statement'), statement, h('h2', {}, 'Requests'), requests)
   let removeChart = () => {}
 
   async function showHead() {
     const key = await read(base)
     const focused = head.contains(document.activeElement) ? document.activeElement?.textContent : undefined
+    await planCard(plan, key.balance_id, session, () => reload())
     fill(head, header(key), h('section', { class: 'card stack' }, sums(key), facts(key), actions(key)))
     // Who works by keyboard stays where they were.
     if (focused) [...head.querySelectorAll('button')].find(({ textContent }) => textContent === focused)?.focus()
@@ -102,6 +105,7 @@ function facts(key) {
     ['Batch', key.batch || '–'],
     ['Balance', h('span', { class: 'mono' }, key.balance_id)],
     ['Cap', key.cap === null ? 'none' : `${amount(key.cap)} credits`],
+    ['Limits', key.limits === null ? 'those of its type' : h('span', { class: 'mono' }, JSON.stringify(key.limits))],
     ['Manages keys', key.manage ? 'yes' : 'no'],
     ['Created', `${time(key.created_at)} UTC`],
   ]
@@ -149,6 +153,8 @@ function edit(key) {
   const before = key.expires_at?.slice(0, 10) ?? ''
   const expiry = expiryField('Expiry', before)
   const cap = h('input', { inputmode: 'decimal', value: key.cap ?? '' })
+  const limitsBefore = key.limits === null ? '' : JSON.stringify(key.limits)
+  const limits = h('input', { class: 'mono', spellcheck: 'false', value: limitsBefore })
   return askInDialog(
     'Edit',
     [
@@ -156,6 +162,7 @@ function edit(key) {
       field('Label', label, 'What the customer sees instead of the key. Empty: the end of the key.'),
       expiry.element,
       field('Cap', cap, 'The most that the key may use in its life. Empty: no limit but the balance.'),
+      field('Limits', limits, 'In JSON, such as {"requestsPerMinute": 60}, beside those of its type. Empty: none.'),
     ],
     { label: 'Save' },
     // What was not changed is not sent, so that nobody's change is overwritten.
@@ -164,6 +171,7 @@ function edit(key) {
         ...(name.value !== key.name && { name: name.value }),
         ...(label.value !== labelBefore && { label: label.value }),
         ...(expiry.input.value !== before && { expires_at: expiry.input.value || null }),
+        ...(limits.value.trim() !== limitsBefore && { limits: jsonIn(limits.value.trim() || 'null', 'The limits') }),
         ...(cap.value.trim() !== (key.cap ?? '') && { cap: cap.value.trim() || null }),
       }),
   )

@@ -211,7 +211,7 @@ function sharedFields() {
   )
   /** @param {string} credits those of a balance of its own */
   const members = credits => ({
-    ...(balance.value.trim() === '' ? { credits } : { balance_id: balance.value.trim() }),
+    ...(balance.value.trim() !== '' ? { balance_id: balance.value.trim() } : credits !== '' && { credits }),
     ...(cap.value.trim() !== '' && { cap: cap.value.trim() }),
   })
   return { element, members }
@@ -238,7 +238,7 @@ async function createKeys(types, type) {
         'div',
         { class: 'fields' },
         field('Type', kind),
-        field('Credits of each', credits),
+        field('Credits of each', credits, 'May be empty for a type with a plan.'),
         field('Number of keys', count),
       ),
       field('Name', name, 'For you. Customers do not see it.'),

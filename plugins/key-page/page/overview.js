@@ -4,6 +4,7 @@ import { dayChart } from './chart.js'
 import { button, fill, h } from './dom.js'
 import { seriesOf } from './series.js'
 import { figures, meter, partOf } from './figures.js'
+import { windowBar } from './windows.js'
 import { amount, day, distance, duration, lastDays, number, percent, short, time } from './format.js'
 
 const DAY_MS = 86_400_000
@@ -14,6 +15,8 @@ const SOON_DAYS = 7
 export function standing(info, contact) {
   const part = partOf(info.used, info.total)
   const state = stateOf(info)
+  // A customer with a plan need not have credits.
+  const hasCredits = !info.plan || info.total > 0
   const until = info.expires_at
     ? [`valid until ${day(info.expires_at)}, ${info.expires_at.slice(11, 16)} UTC`, ` (${distance(info.expires_at)})`]
     : ['never expires']
@@ -26,18 +29,51 @@ export function standing(info, contact) {
       h('h1', { class: 'mono' }, info.label),
       h('span', { class: `chip ${TONES[state] ?? 'bad'}` }, WORDS[state] ?? state),
     ),
-    h('p', { class: 'left' }, `${amount(info.balance)} of ${amount(info.total)} credits left`),
-    meter(part, { label: `${percent(part)} of the credits are used`, left: true }),
+    info.plan && planPart(info.plan),
+    hasCredits && [
+      h('p', { class: 'left' }, `${amount(info.balance)} of ${amount(info.total)} credits left`),
+      meter(part, { label: `${percent(part)} of the credits are used`, left: true }),
+    ],
     h(
       'p',
       { class: 'muted' },
       until,
       `; ${amount(info.used)} used`,
       info.held > 0 && `, ${amount(info.held)} held for running requests`,
-      `; ${percent(part)} of the credits are used`,
+      hasCredits && `; ${percent(part)} of the credits are used`,
     ),
     advice(info, state, contact),
   )
+}
+
+/** The windows of a plan, and until when it is valid. @param {any} plan */
+function planPart(plan) {
+  const { ends_at: ends, renews_at: renews } = plan
+  const end = plan.valid ? 'Your plan is valid until' : 'Your plan ended on'
+  const words = [
+    ends && `${end} ${time(ends)} UTC (${distance(ends)}).`,
+    renews && `It renews on ${time(renews)} UTC.`,
+    plan.valid && plan.then === 'credits' && 'When it is used up, your credits are used.',
+  ]
+  return [
+    h(
+      'div',
+      { class: 'stack', role: 'group', 'aria-label': 'Plan' },
+      plan.windows.map(({ window, unit, models, limit, used, remaining: left, reset_at: resetsAt }) =>
+        windowBar({ unit, per: window, models, limit, used, left, resetsAt }),
+      ),
+    ),
+    h('p', { class: 'muted' }, words.filter(Boolean).join(' ')),
+  ]
+}
+
+/** Until when the windows of a plan are used up that count every model. @param {any} plan */
+function usedUpUntil(plan) {
+  const full = plan?.windows.filter(({ remaining, models }) => remaining === 0 && !models) ?? []
+  return full
+    .map(({ reset_at: resetsAt }) => resetsAt ?? '')
+    .sort()
+    .at(-1)
 }
 
 const WORDS = {
@@ -61,7 +97,7 @@ function usedDaily({ daily_usage: days }) {
 
 /** The status of a key, with what is not enough: `short` for one request, `low` for the next days. */
 function stateOf(info) {
-  if (info.status !== 'active') return info.status
+  if (info.status !== 'active' || info.plan?.valid) return info.status
   if (info.balance < info.smallest_request) return 'short'
   return info.balance < LOW_DAYS * usedDaily(info) ? 'low' : 'active'
 }
@@ -80,6 +116,14 @@ function advice(info, state, contact) {
         contact,
         ' to extend it.',
       ),
+    )
+  const again = usedUpUntil(info.plan)
+  if (state === 'exhausted' && again)
+    return h(
+      'div',
+      { class: 'banner bad', role: 'alert' },
+      h('strong', {}, `What your plan allows is used up until ${time(again)} UTC, ${distance(again)}.`),
+      h('p', {}, 'Your requests are refused until then. For more, ask ', contact, '.'),
     )
   if (state === 'exhausted' || state === 'short')
     return h(
@@ -245,14 +289,7 @@ function limits(info) {
           resetAt && h('p', { class: 'muted' }, `resets ${distance(resetAt)}, on ${time(resetAt)} UTC`),
         ),
       ),
-      info.rate_limits.map(({ window, limit }) =>
-        h(
-          'li',
-          { class: 'row apart' },
-          h('span', {}, window === 'concurrent' ? 'Requests at the same time' : `Requests per ${window}`),
-          h('strong', {}, limit === null ? 'no limit' : number(limit)),
-        ),
-      ),
+      ownLimits(info).map(limitLine),
       h(
         'li',
         { class: 'row apart' },
@@ -260,8 +297,29 @@ function limits(info) {
         h('strong', {}, `${Math.round(info.max_request_bytes / 1_048_576)} MiB`),
       ),
       quotas.length === 0 &&
+        !info.plan &&
         h('li', { class: 'muted' }, 'This key has no limits by day or week; only its credits count.'),
     ),
+  )
+}
+
+/** The limits without the windows of the plan, which stand above. @param {any} info */
+function ownLimits({ rate_limits: all, plan }) {
+  return all.slice(0, all.length - (plan?.windows.length ?? 0))
+}
+
+const LENGTHS = { '1m': 'per minute', '1d': 'per day (UTC)', concurrent: 'at the same time' }
+
+/** A limit of the key, with what is left of it. @param {any} limit */
+function limitLine({ window, unit, limit, remaining }) {
+  const shown = value => (unit === 'credits' ? amount(value) : number(value))
+  let words = limit === null ? 'no limit' : shown(limit)
+  if (remaining !== undefined) words = `${shown(remaining)} of ${words} left`
+  return h(
+    'li',
+    { class: 'row apart' },
+    h('span', {}, `${unit[0]?.toUpperCase()}${unit.slice(1)} ${LENGTHS[window] ?? `per ${window}`}`),
+    h('strong', {}, words),
   )
 }
 

@@ -35,17 +35,10 @@ export function redeemForm({ hasKey = false, onCredits = () => {}, onKey = () =>
         headers: { 'content-type': 'application/json', 'idempotency-key': request },
         body: JSON.stringify({ code: code.value }),
       })
-      if (redeemed.kind === 'credits') {
-        fill(
-          result,
-          h(
-            'div',
-            { class: 'banner good' },
-            h('strong', {}, `${amount(redeemed.credits)} credits were added.`),
-            h('p', {}, `You have ${amount(redeemed.balance)} credits now.`),
-          ),
-        )
-        announce(`${amount(redeemed.credits)} credits were added.`)
+      if (redeemed.kind !== 'key') {
+        const [words, more] = wordsOf(redeemed)
+        fill(result, h('div', { class: 'banner good' }, h('strong', {}, words), h('p', {}, more)))
+        announce(words)
         code.value = ''
         request = ''
         onCredits()
@@ -65,6 +58,12 @@ export function redeemForm({ hasKey = false, onCredits = () => {}, onKey = () =>
     }
   })
   return form
+}
+
+/** Says what a code gave to a key that exists. */
+function wordsOf({ kind, credits, balance }) {
+  if (kind === 'plan') return ['Your plan is valid for one more period.', 'It is shown above.']
+  return [`${amount(credits)} credits were added.`, `You have ${amount(balance)} credits now.`]
 }
 
 /** Shows a new key until it was copied, or its owner leaves twice. */
