@@ -2,7 +2,7 @@
 import { type HistoryEntry, reapedParts } from '../records/entry.ts'
 import { notesText } from '../records/notes.ts'
 import { type Hold, type HoldRequest, NO_CLAIMS, UNBOUNDED } from './hold.ts'
-import { partMs, ROLLING_PARTS, windowAt } from '../plans/calendar.ts'
+import { quotaAsked } from './quotas.ts'
 import { type Operation, operation } from './script/names.ts'
 import type { Settlement } from './settlement.ts'
 import { leaseName, ownerOf, type StoreKeys } from './script/store-keys.ts'
@@ -42,14 +42,7 @@ export function holdOperation(
     const args = { ...wanted, ...windows, ...limits, owner: ownerOf(request), version, concurrency, half, waitedMs }
     return operation('hold', account, ofKey, args)
   }
-  const ofQuota = { ...wanted, quota: quota.amount, sharer }
-  const { window } = quota
-  if ('rollingMs' in window) {
-    const parts = { partMs: partMs(window.rollingMs), parts: ROLLING_PARTS }
-    return operation('rolling', account, { ...names, shares }, { ...ofQuota, ...parts })
-  }
-  const { from, until } = windowAt(window, now)
-  return operation('quota', account, { ...names, shares }, { ...ofQuota, from, ends: until })
+  return operation('quota', account, { ...names, shares }, { ...wanted, windows: quotaAsked(quota, now), sharer })
 }
 
 /** What a hold is extended to. */

@@ -1,11 +1,40 @@
 /** The quotas of upstream accounts: their names in the ledger, and the shares of keys. */
 import type { Quota } from '../config/config.ts'
 import { partMs, ROLLING_PARTS, windowAt } from '../plans/calendar.ts'
+import { statesIn } from '../plans/state.ts'
 import { OF_QUOTAS } from './script/store-keys.ts'
 
 /** Returns the ledger's name of a quota of an upstream account. Another window or unit is another quota. */
 export function quotaAccount(account: string, { name, unit }: Pick<Quota, 'name' | 'unit'>): string {
   return `${OF_QUOTAS}${account}:${unit === 'cost' ? 'cost-' : ''}${name}`
+}
+
+/** Returns the window of a quota, as the script asks for it. @param now by the store's clock */
+export function quotaAsked({ amount, window }: Pick<Quota, 'amount' | 'window'>, now: number): string {
+  if ('rollingMs' in window) return `q 0:c:r:${amount}:0:${partMs(window.rollingMs)}`
+  const { from, until } = windowAt(window, now)
+  return `q 0:c:c:${amount}:${from}:${until}`
+}
+
+/**
+ * Returns how much of a quota is used, in nano-credits, and when that begins to change.
+ * @param stored its window and what it holds, as the store has them
+ */
+export function quotaUse(
+  { window }: Pick<Quota, 'window'>,
+  { windows, held }: { readonly windows: string | null; readonly held: bigint },
+  now: number,
+): { used: bigint; resetsAt: number } {
+  const state = statesIn(windows).byPlace.get(0)
+  if (!('rollingMs' in window)) {
+    const { from, until } = windowAt(window, now)
+    return { used: held + (state?.from === from ? state.used : 0n), resetsAt: until }
+  }
+  const length = partMs(window.rollingMs)
+  const first = Math.floor(now / length) - ROLLING_PARTS + 1
+  const parts = state?.ends === length ? state.parts.filter(({ at }) => at >= first) : []
+  const used = parts.reduce((sum, part) => sum + part.used, held)
+  return { used, resetsAt: ((parts[0]?.at ?? first) + ROLLING_PARTS) * length }
 }
 
 /**

@@ -2,8 +2,7 @@
 import type { Redis } from 'ioredis'
 import type { Quota } from '../config/config.ts'
 import { assertMoney } from '../money/assertions.ts'
-import { partMs, ROLLING_PARTS, windowAt } from '../plans/calendar.ts'
-import { quotaAccount, shareOf } from './quotas.ts'
+import { quotaAccount, quotaUse, shareOf } from './quotas.ts'
 import {
   type Balance,
   type Count,
@@ -17,7 +16,7 @@ import type { HistoryRange } from '../records/history.ts'
 import type { Records } from '../records/records.ts'
 import type { RequestSum } from '../records/request-sums.ts'
 import type { Limits } from './allowance.ts'
-import { type FieldName, FIELDS, readFields } from './script/names.ts'
+import { FIELDS, readFields } from './script/names.ts'
 import { partField, partOf } from './script/parts.ts'
 import type { Spender } from './script/store-keys.ts'
 import type { Scripts } from './script/scripts.ts'
@@ -97,24 +96,10 @@ export class Reads {
 
   /** Returns how much of a quota an upstream account has used, and when that begins to change. */
   async quotaUsed(account: string, quota: Quota, now: number): Promise<{ used: bigint; resetsAt: number }> {
-    const fields = await this.lookUp(redis =>
-      redis.hgetall(this.#scripts.keys.of(quotaAccount(account, quota)).account),
+    const { windows, held } = await this.lookUp(redis =>
+      readFields(redis, this.#scripts.keys.of(quotaAccount(account, quota)).account, ['windows', 'held']),
     )
-    const of = (name: FieldName): string | undefined => fields[FIELDS[name]]
-    const { held, settled: spent } = balanceFrom({ granted: of('granted'), balance: of('balance'), held: of('held') })
-    const { window } = quota
-    if (!('rollingMs' in window)) {
-      const { from, until } = windowAt(window, now)
-      return { used: held + (of('windowFrom') === String(from) ? spent : 0n), resetsAt: until }
-    }
-    const length = partMs(window.rollingMs)
-    const first = Math.floor(now / length) - ROLLING_PARTS + 1
-    const parts = Object.keys(fields)
-      .map(name => Number(/^s(\d+)$/.exec(name)?.[1]))
-      .filter(part => part > 0)
-    const over = parts.filter(part => part < first).reduce((sum, part) => sum + BigInt(fields[`s${part}`] ?? 0), 0n)
-    const oldest = Math.min(...parts.filter(part => part >= first), Infinity)
-    return { used: held + spent - over, resetsAt: ((oldest === Infinity ? first : oldest) + ROLLING_PARTS) * length }
+    return quotaUse(quota, { windows, held: BigInt(held ?? 0) }, now)
   }
 
   /** Returns a key's share of a quota that is shared fairly, and how much of it is used. @throws GatewayError unavailable */

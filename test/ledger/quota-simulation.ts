@@ -16,7 +16,7 @@ import {
 import { quotaAccount } from '../../core/ledger/quotas.ts'
 import { partMs, ROLLING_PARTS, windowAt } from '../../core/plans/calendar.ts'
 import type { Scripts } from '../../core/ledger/script/scripts.ts'
-import type { Operation } from '../../core/ledger/script/names.ts'
+import { FIELDS, type Operation } from '../../core/ledger/script/names.ts'
 import { settlementOf } from '../../core/ledger/settlement.ts'
 import { timedId } from '../../core/lib/ids.ts'
 import { QuotaModel } from './quota-model.ts'
@@ -198,7 +198,7 @@ export class QuotaSimulation {
     const [live] = this.#some()
     if (!live) return
     this.#live.delete(live.hold.id)
-    await this.#end(live.hold, live.floor + BigInt(this.#random.below(3000)))
+    await this.#end(live.hold, live.floor + BigInt(this.#random.below(this.#random.below(8) === 0 ? 15_000 : 3000)))
   }
 
   /** An end that was not acknowledged, or one that was, is sent again. */
@@ -240,13 +240,13 @@ export class QuotaSimulation {
     if (!isRolling) return
     const { redis, keys } = this.#scripts
     const { account, shares } = keys.of(this.#account)
-    for (const [name, value] of Object.entries(await redis.hgetall(account))) {
-      const part = /^s(\d+)$/.exec(name)?.[1]
-      if (name === 'lo') await redis.hset(account, 'lo', Number(value) - parts)
-      if (part === undefined) continue
-      await redis.hdel(account, name)
-      await redis.hset(account, `s${Number(part) - parts}`, value)
-    }
+    const text = await redis.hget(account, FIELDS.windows)
+    if (text !== null)
+      await redis.hset(
+        account,
+        FIELDS.windows,
+        text.replaceAll(/(\d+)=/g, (_, part) => `${Number(part) - parts}=`),
+      )
     if (parts < ROLLING_PARTS) return
     for (const [key, text] of Object.entries(await redis.hgetall(shares)))
       await redis.hset(

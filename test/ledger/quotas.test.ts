@@ -1,9 +1,11 @@
+import type { Redis } from 'ioredis'
 import t, { type Test } from 'tap'
 import type { Quota } from '../../core/config/config.ts'
 import { type CalendarWindow, windowAt } from '../../core/plans/calendar.ts'
 import type { HoldAnswer } from '../../core/ledger/hold.ts'
 import type { Ledger } from '../../core/ledger/ledger.ts'
 import { quotaAccount } from '../../core/ledger/quotas.ts'
+import { FIELDS } from '../../core/ledger/script/names.ts'
 import { timedId } from '../../core/lib/ids.ts'
 import { expireHolds, startGateway, until } from '../gateway.ts'
 
@@ -85,6 +87,13 @@ async function scene(t: Test, quota: Quota): Promise<Scene> {
   }
 }
 
+/** Moves the window of a quota of a calendar to another day. */
+async function beginsAt(redis: Redis, account: string, from: number): Promise<void> {
+  const text = (await redis.hget(account, FIELDS.windows)) ?? ''
+  const moved = text.replace(/:\d+:\d+(:\d+:\d+)$/, (_, rest: string) => `:${from}:${from + 86_400_000}${rest}`)
+  await redis.hset(account, FIELDS.windows, moved)
+}
+
 t.test('a quota of a calendar is granted anew in the next window, less what is held', async t => {
   const quota = { name: 'day', amount: 100n, window: CALENDAR, unit: 'credits' as const, fairShare: false }
   const { ledger, hold, charge, used } = await scene(t, quota)
@@ -96,13 +105,14 @@ t.test('a quota of a calendar is granted anew in the next window, less what is h
   t.match(await hold(50n, 41n), { kind: 'insufficient', balance: 10n })
   // As if all this had been yesterday.
   const { redis, keys } = ledger.scripts
-  const yesterday = windowAt(CALENDAR, Date.now()).from - 86_400_000
-  await redis.hset(keys.of(quotaAccount('u/1', quota)).account, 'win', String(yesterday))
+  const { account } = keys.of(quotaAccount('u/1', quota))
+  const today = windowAt(CALENDAR, Date.now()).from
+  await beginsAt(redis, account, today - 86_400_000)
   t.equal(await used(), 30n)
   t.equal((await hold(70n)).kind, 'held')
   t.match(await hold(1n), { kind: 'busy' })
-  // A process whose clock is behind asks for the new window too.
-  await redis.hset(keys.of(quotaAccount('u/1', quota)).account, 'win', String(yesterday + 2 * 86_400_000))
+  // The calendar of a process is behind.
+  await beginsAt(redis, account, today + 1)
   await t.rejects(hold(1n), { code: 'unavailable' })
 })
 
@@ -237,7 +247,7 @@ t.test('what is charged after the end of a window counts in the next one, for th
   // The next day begins, and another key is the first to ask.
   const { redis, keys } = ledger.scripts
   const names = keys.of(quotaAccount('u/1', quota))
-  await redis.hset(names.account, 'win', String(Number(await redis.hget(names.account, 'win')) - 86_400_000))
+  await beginsAt(redis, names.account, windowAt(CALENDAR, Date.now()).from - 86_400_000)
   await shiftShares(ledger, quota, 86_400_000)
   await charge(1n, 'b')
   t.equal(await share('a'), '100 of 333', 'what runs counts')
@@ -295,8 +305,8 @@ t.test('a refusal by a rolling quota says when enough of it comes back', async t
   const { redis, keys } = ledger.scripts
   const { account } = keys.of(quotaAccount('u/1', quota))
   const part = Math.floor(Date.now() / hours)
-  await redis.hset(account, 'lo', part - 20, `s${part - 20}`, (await redis.hget(account, `s${part}`)) ?? '')
-  await redis.hdel(account, `s${part}`)
+  const text = (await redis.hget(account, FIELDS.windows)) ?? ''
+  await redis.hset(account, FIELDS.windows, text.replace(`${part}=`, `${part - 20}=`))
   await charge(25n)
   const after = async (amount: bigint): Promise<number> => {
     const answer = await hold(amount)

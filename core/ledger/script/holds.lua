@@ -294,7 +294,9 @@ operations.extend = function(key, arg)
       writeHold(key.hold, held + more, floor, bucket, before, slotOrSharer, newClaims, notes)
       book(sums, 0, more, 0)
       writeSums(key.account, arg.owner, sums, fields)
-      noteShare(key.account, key.slotsOrShares, slotOrSharer, 0, more)
+      if not readSlot(slotOrSharer) then
+        noteShare(readWindows(redis.call('HGET', key.account, field.windows)), key.slotsOrShares, slotOrSharer, 0, more)
+      end
     end
     return answer(all + more + ofPlan, more, newClaims)
   end
@@ -420,8 +422,8 @@ operations.settle = function(key, arg)
   if isOver then
     if text then
       local _, fields = ended(0, false, NOTHING)
+      if quota then fields = noteUse(account, key.slotsOrShares, slotOrSharer, 0, held) end
       writeSums(account, owner, sums, fields)
-      if quota then noteUse(account, key.slotsOrShares, slotOrSharer, 0, held) end
     end
     return 'done ' .. string.sub(outcome, 2)
   end
@@ -437,8 +439,8 @@ operations.settle = function(key, arg)
     (not text or (arg.kind == 'void' and (quota or unlisted(account, arg.freeEntriesMax))))
   local isListed = not isSilent and not quota
   if isListed then sums.ordinal = sums.ordinal + 1 end
+  if quota then fields = noteUse(account, key.slotsOrShares, slotOrSharer, parts.charge - earlier.charge, held) end
   writeSums(account, owner, sums, fields)
-  if quota then noteUse(account, key.slotsOrShares, slotOrSharer, parts.charge - earlier.charge, held) end
   if isSilent then return 'ok ' .. whole(sums.balance) end
   -- Nothing that is not recorded yet may expire.
   if isForgotten then redis.call('PERSIST', key.outcomes) end
@@ -486,8 +488,8 @@ operations.reap = function(key, arg)
   end
   book(sums, parts.charge - before.charge, 0, 0)
   if not isOver and not quota then sums.ordinal = sums.ordinal + 1 end
+  if quota then fields = noteUse(account, key.slotsOrShares, slotOrSharer, parts.charge - before.charge, held) end
   writeSums(account, owner, sums, fields)
-  if quota then noteUse(account, key.slotsOrShares, slotOrSharer, parts.charge - before.charge, held) end
   if isOver then return 'released' end
   redis.call('HSET', key.outcomes, id, 'R' .. partsText(parts) .. ':' .. whole(sums.ordinal))
   if quota then

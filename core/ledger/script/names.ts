@@ -45,10 +45,6 @@ export const FIELDS = {
   freeMinute: 'fm',
   freeEntries: 'fn',
   unlisted: 'fu',
-  windowFrom: 'win',
-  windowMs: 'wl',
-  partMs: 'part',
-  firstPart: 'lo',
   unusedShares: 'sh',
 } as const
 
@@ -70,8 +66,6 @@ interface Signature {
   readonly keys: readonly string[]
   readonly args: readonly string[]
 }
-
-const HOLD_OF_QUOTA = ['lease', 'amount', 'least', 'leaseMs', 'quota'] as const
 
 /** The operations of the script. */
 export const OPERATIONS = {
@@ -101,11 +95,7 @@ export const OPERATIONS = {
   },
   quota: {
     keys: ['account', 'hold', 'leases', 'shares'],
-    args: [...HOLD_OF_QUOTA, 'from', 'ends', 'sharer', 'bucket', 'notes'],
-  },
-  rolling: {
-    keys: ['account', 'hold', 'leases', 'shares'],
-    args: [...HOLD_OF_QUOTA, 'partMs', 'parts', 'sharer', 'bucket', 'notes'],
+    args: ['lease', 'amount', 'least', 'leaseMs', 'windows', 'sharer', 'bucket', 'notes'],
   },
   extend: {
     keys: ['account', 'record', 'hold', 'leases', 'outcomes', 'slotsOrShares'],

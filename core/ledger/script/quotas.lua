@@ -1,8 +1,16 @@
 -- Operations on the quotas of upstream accounts, and the shares of keys in them.
 
--- The window of a quota: when it began, its length, and whether it is rolling. For a rolling quota it is a fixed window of
--- that length, in which shares are counted.
-local function window(from, length, isRolling)
+-- A quota has one window, which windows.lua reads and writes. What it holds are the sums of its account, so that holds which
+-- still run count in the next window, too. It says when it began, its length and whether it is rolling; for a rolling quota,
+-- that is a fixed window of the length, in which shares are counted.
+local function shareWindow(state)
+  local window = state[1]
+  if not window then return nil end
+  local isRolling, from, length = window.kind == 'r', window.from, window.ends - window.from
+  if isRolling then
+    length = window.ends * PARTS
+    from = math.floor(now() / length) * length
+  end
   return { from = from, length = length, isRolling = isRolling, elapsed = math.max(0, math.min(1, (now() - from) / length)) }
 end
 
@@ -78,24 +86,22 @@ end
 
 -- Notes what was charged to a key's share, and what it holds more, in the window that the quota knows. A hold without a
 -- share has '0' or '1' in place of the sharer.
-local function noteShare(account, shares, slotOrSharer, charge, more)
-  if readSlot(slotOrSharer) then return end
-  local found = redis.call('HMGET', account, field.windowFrom, field.windowMs, field.partMs)
-  local length = tonumber(found[2] or '0')
-  if length == 0 then return end
-  local isRolling = found[3]
-  local from = isRolling and math.floor(now() / length) * length or tonumber(found[1])
-  local used, before, held = readShare(redis.call('HGET', shares, slotOrSharer), from, length)
-  writeShare(shares, slotOrSharer, from, length, math.max(0, (used or 0) + charge), before or 0,
+local function noteShare(state, shares, slotOrSharer, charge, more)
+  local window = not readSlot(slotOrSharer) and shareWindow(state)
+  if not window then return end
+  local used, before, held = readShare(redis.call('HGET', shares, slotOrSharer), window.from, window.length)
+  writeShare(shares, slotOrSharer, window.from, window.length, math.max(0, (used or 0) + charge), before or 0,
     math.max(0, (held or 0) + more))
 end
 
--- Notes what was charged to a quota, and what is not held any more.
+-- Notes what was charged to a quota, and what is not held any more. Returns the fields of the account that change.
 local function noteUse(account, shares, slotOrSharer, charge, heldBefore)
-  noteShare(account, shares, slotOrSharer, charge, -heldBefore)
-  if charge == 0 then return end
-  local partMs = tonumber(redis.call('HGET', account, field.partMs) or '0')
-  if partMs > 0 then redis.call('HINCRBY', account, 's' .. whole(math.floor(now() / partMs)), whole(charge)) end
+  local state = readWindows(redis.call('HGET', account, field.windows))
+  noteShare(state, shares, slotOrSharer, charge, -heldBefore)
+  local window = state[1]
+  if charge == 0 or not window then return {} end
+  use(window, window.parts and math.floor(now() / window.ends), charge)
+  return { field.windows, windowsText(state) }
 end
 
 -- Whether a quota would have the least amount if nothing were held. A key may always use its own share.
@@ -109,99 +115,34 @@ local function isOnlyHeld(ask, balance, held, least)
   return (used or 0) + earlier + least <= math.floor(ask.quota / sharers)
 end
 
--- Holds an amount of a quota.
--- ask: what the operation was asked, with the window. balance, held, holds: the sums of the quota as of this window.
--- fields: what the window needs in the account. resets(missing): when the quota has so much more again.
-local function holdOfQuota(ask, balance, held, holds, fields, resets)
-  local given = affordable(fairly(ask, balance), ask.wanted, ask.least)
+-- quota: holds an amount of an upstream account's quota, which is granted anew in each window, or comes back part by part.
+-- windows is its window, as windows.lua says. sharer is the key whose share it is, or ''. Answers 'window' if the window is not
+-- the current one. If only the key's share is used up, the last word of the answer is 'share'.
+operations.quota = function(key, arg)
+  local found = redis.call('HMGET', key.account, field.windows, field.held, field.holds)
+  local windows, state = askedWindows(found[1], arg.windows)
+  if not windows then return 'window' end
+  local window, held, holds = windows[1], tonumber(found[2] or '0'), tonumber(found[3] or '0')
+  -- A provider forgets what was used beyond the window before.
+  if window.isNew then window.used = 0 end
+  window.held = held
+  local ask = { account = key.account, shares = key.shares, sharer = arg.sharer, wanted = amount(arg.amount),
+    quota = window.amount, window = shareWindow(state) }
+  local balance, least = roomIn(window), amount(arg.least)
+  local given = affordable(fairly(ask, balance), ask.wanted, least)
   local slotOrSharer = ask.sharer == '' and '0' or ask.sharer
-  if given and not writeHold(ask.hold, given, 0, ask.bucket, '-', slotOrSharer, '-', ask.notes, 'NX') then
-    return 'held ' .. heldBy(ask.hold) .. ' ' .. whole(balance)
+  if given and not writeHold(key.hold, given, 0, arg.bucket, '-', slotOrSharer, '-', arg.notes, 'NX') then
+    return 'held ' .. heldBy(key.hold) .. ' ' .. whole(balance)
   end
   if given then
-    redis.call('ZADD', ask.leases, whole(now() + ask.leaseMs), ask.lease)
-    if ask.sharer ~= '' then
-      local used, before, heldByKey =
-        readShare(redis.call('HGET', ask.shares, ask.sharer), ask.window.from, ask.window.length)
-      writeShare(ask.shares, ask.sharer, ask.window.from, ask.window.length, used or 0, before or 0,
-        (heldByKey or 0) + given)
-    end
+    redis.call('ZADD', key.leases, whole(now() + tonumber(arg.leaseMs)), arg.lease)
+    noteShare(state, key.shares, slotOrSharer, 0, given)
   end
-  redis.call('HSET', ask.account, field.granted, whole(ask.quota), field.windowMs, whole(ask.window.length),
-    unpack(fields))
-  writeSums(ask.account, '', { balance = balance - (given or 0), held = held + (given or 0),
-    holds = holds + (given and 1 or 0), ordinal = 0 })
+  window.held = 0
+  writeSums(key.account, '', { balance = balance - (given or 0), held = held + (given or 0),
+    holds = holds + (given and 1 or 0), ordinal = 0 }, { field.windows, windowsText(state) })
   if given then return 'held ' .. whole(given) .. ' ' .. whole(balance - given) end
-  local least = math.max(1, ask.least)
-  if isOnlyHeld(ask, balance, held, least) then return 'busy' end
-  local ofShare = affordable(balance, ask.wanted, ask.least) and ' share' or ''
-  return 'insufficient ' .. whole(balance) .. ' ' .. resets(math.max(1, ask.least - balance)) .. ofShare
-end
-
--- quota: holds an amount of an upstream account's quota, which is granted anew in each window. Holds that are still running
--- count towards the new window. sharer is the key whose share it is, or ''. Answers 'window' if the window is not the
--- current one. If only the key's share is used up, the last word of the answer is 'share'.
-operations.quota = function(key, arg)
-  local quota, from, ends = amount(arg.quota), tonumber(arg.from), tonumber(arg.ends)
-  local found = redis.call('HMGET', key.account, field.windowFrom, field.granted, field.balance, field.held, field.holds)
-  if now() >= ends or tonumber(found[1] or '0') > from then return 'window' end
-  local granted, held, holds = tonumber(found[2] or '0'), tonumber(found[4] or '0'), tonumber(found[5] or '0')
-  -- What was used in a window is granted - balance - held.
-  local balance = tonumber(found[3] or '0') + quota - granted
-  local isNewWindow = found[1] ~= arg.from
-  if isNewWindow then balance = quota - held end
-  local function resets() return whole(ends) end
-  return holdOfQuota({
-    account = key.account, hold = key.hold, leases = key.leases, shares = key.shares, lease = arg.lease,
-    wanted = amount(arg.amount), least = amount(arg.least), leaseMs = tonumber(arg.leaseMs), quota = quota,
-    sharer = arg.sharer, bucket = arg.bucket, notes = arg.notes, window = window(from, ends - from, false),
-  }, balance, held, holds, { field.windowFrom, arg.from }, resets)
-end
-
--- rolling: like quota, for what was used in the last parts of partMs each. The charges of each part are kept, in the field
--- 's' and the number of the part, and come back when the part is over.
-operations.rolling = function(key, arg)
-  local quota, partMs, parts = amount(arg.quota), tonumber(arg.partMs), tonumber(arg.parts)
-  local part = math.floor(now() / partMs)
-  local found = redis.call('HMGET', key.account, field.granted, field.balance, field.held, field.holds, field.firstPart,
-    field.partMs)
-  local granted, held, holds = tonumber(found[1] or '0'), tonumber(found[3] or '0'), tonumber(found[4] or '0')
-  local balance = tonumber(found[2] or '0') + quota - granted
-  local first = part - parts + 1
-  -- Parts of another length say nothing about this window.
-  local isSameLength = found[6] == arg.partMs
-  local low = isSameLength and tonumber(found[5]) or first
-  if found[6] and not isSameLength then balance = quota - held end
-  local over = {}
-  if first - low <= parts then
-    for at = low, first - 1 do over[#over + 1] = 's' .. whole(at) end
-  else
-    -- Nothing was asked for a long time.
-    for _, name in ipairs(redis.call('HKEYS', key.account)) do
-      local at = tonumber(string.match(name, '^s(%d+)$'))
-      if at and at < first then over[#over + 1] = name end
-    end
-  end
-  if #over > 0 then
-    for _, used in ipairs(redis.call('HMGET', key.account, unpack(over))) do balance = balance + tonumber(used or '0') end
-    redis.call('HDEL', key.account, unpack(over))
-  end
-  low = math.max(low, first)
-  -- When enough of what was charged has come back. If that is not enough, what is held now must be charged first.
-  local function resets(missing)
-    local names = {}
-    for at = low, part do names[#names + 1] = 's' .. whole(at) end
-    for index, used in ipairs(redis.call('HMGET', key.account, unpack(names))) do
-      missing = missing - tonumber(used or '0')
-      if missing <= 0 then return whole((low + index - 1 + parts) * partMs) end
-    end
-    return whole((part + parts) * partMs)
-  end
-  local length = partMs * parts
-  return holdOfQuota({
-    account = key.account, hold = key.hold, leases = key.leases, shares = key.shares, lease = arg.lease,
-    wanted = amount(arg.amount), least = amount(arg.least), leaseMs = tonumber(arg.leaseMs), quota = quota,
-    sharer = arg.sharer, bucket = arg.bucket, notes = arg.notes,
-    window = window(math.floor(now() / length) * length, length, true),
-  }, balance, held, holds, { field.firstPart, whole(low), field.partMs, arg.partMs }, resets)
+  if isOnlyHeld(ask, balance, held, math.max(1, least)) then return 'busy' end
+  local ofShare = affordable(balance, ask.wanted, least) and ' share' or ''
+  return 'insufficient ' .. whole(balance) .. ' ' .. whole(resetsAt(window, math.max(1, least - balance))) .. ofShare
 end

@@ -41,7 +41,7 @@ const LAZY: ReadonlySet<OperationName> = new Set(['settle', 'renew'])
  * Operations that are refused when the store is out of memory. All others are accepted, also those that write what the
  * records know already.
  */
-const GROWING: ReadonlySet<OperationName> = new Set(['hold', 'quota', 'rolling', 'extend', 'claim', 'keep'])
+const GROWING: ReadonlySet<OperationName> = new Set(['hold', 'quota', 'extend', 'claim', 'keep'])
 
 type Run = (count: number, keys: readonly string[], args: readonly string[]) => Promise<string[]>
 

@@ -35,7 +35,7 @@ local function windowsText(state)
     local used = whole(math.max(0, window.used))
     if window.parts then
       local parts = {}
-      for _, part in ipairs(window.parts) do parts[#parts + 1] = whole(part.at) .. '=' .. whole(part.used) end
+      for _, part in ipairs(window.parts) do parts[#parts + 1] = whole(part.at) .. '=' .. whole(math.max(0, part.used)) end
       used = table.concat(parts, ',')
     end
     words[#words + 1] = string.format('%s:%s:%s:%.0f:%.0f:%.0f:%.0f:%s', window.place, window.unit, window.kind,
