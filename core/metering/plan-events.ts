@@ -87,5 +87,5 @@ export class PlanEvents {
 
 /** Returns the windows that a hold has taken something of. */
 function placesIn(claims: string): readonly number[] {
-  return [...claims.matchAll(/(?:^|\/)w(\d+)@/g)].map(([, place]) => Number(place))
+  return [...claims.matchAll(/(?:^|\/)w(\d+)/g)].map(([, place]) => Number(place))
 }

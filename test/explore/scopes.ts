@@ -13,6 +13,7 @@ export const SHORT: readonly Scope[] = [
     most: 1,
     isShared: true,
   }),
+  new Scope('a request that a plan pays for, with any one fault', [7], FAULTS, { most: 1, hasPlan: true }),
   some(false, 'pause', 'the store falls back'),
   some(false, 'the records fall back', 'the archiver dies', 'the store restarts'),
   some(false, 'is late', 'repeat', 'the store is emptied'),
@@ -23,6 +24,7 @@ export const SHORT: readonly Scope[] = [
 export const LONG: readonly Scope[] = [
   new Scope('one request with any two faults', [7], FAULTS, { most: 2 }),
   new Scope('two requests with any one fault', [7, 9], FAULTS, { most: 1 }),
+  new Scope('a request that a plan pays for, with any two faults', [7], FAULTS, { most: 2, hasPlan: true }),
   new Scope('one request with any three faults', [7], FAULTS, { most: 3 }),
   new Scope('a request of one of two keys on one balance, with any two faults', [7], FAULTS, {
     most: 2,

@@ -1,4 +1,5 @@
 /** The states of an exploration: what gateways know and what is on its way, beside the contents of store and records. */
+import { NO_CLAIMS } from '../../core/ledger/hold.ts'
 import type { Operation } from '../../core/ledger/script/names.ts'
 
 /** What becomes of a message. */
@@ -42,6 +43,8 @@ export interface Request {
   /** What the customer has received, in nano-credits. */
   floor: number
   extended: boolean
+  /** What it has claimed of the windows of a plan, as its gateway knows. */
+  claims: string
   /** Its settlement: not made; waits on disk; taken by the store and perhaps not recorded; recorded or forgotten. */
   settlement: 'none' | 'waiting' | 'taken' | 'done'
   /** The store lost its settlement together with the gateway, before it was recorded. */
@@ -82,6 +85,8 @@ export class Scope {
   readonly grows: boolean
   /** Whether the requests are of several keys, which share the account. */
   readonly isShared: boolean
+  /** Whether a plan pays for the requests. */
+  readonly hasPlan: boolean
 
   /** @param most faults in one way through the states; each fault happens once */
   constructor(
@@ -92,7 +97,13 @@ export class Scope {
       most = faults.length,
       grows = true,
       isShared = false,
-    }: { readonly most?: number; readonly grows?: boolean; readonly isShared?: boolean } = {},
+      hasPlan = false,
+    }: {
+      readonly most?: number
+      readonly grows?: boolean
+      readonly isShared?: boolean
+      readonly hasPlan?: boolean
+    } = {},
   ) {
     this.name = name
     this.charges = charges
@@ -100,6 +111,7 @@ export class Scope {
     this.#most = most
     this.grows = grows
     this.isShared = isShared
+    this.hasPlan = hasPlan
   }
 
   allows({ faults }: State, fault: Fault): boolean {
@@ -132,6 +144,7 @@ export function begin({ charges }: Scope, store: number, records: number): State
       amount: 0,
       floor: 0,
       extended: false,
+      claims: NO_CLAIMS,
       settlement: 'none',
       excused: false,
     })),

@@ -10,10 +10,15 @@ import type { Test } from 'tap'
 import { OF_SUMS } from '../../core/ledger/script/buckets.ts'
 import { Keys } from '../../core/keys/keys.ts'
 import type { Ledger } from '../../core/ledger/ledger.ts'
+import { type HoldBounds, UNBOUNDED } from '../../core/ledger/hold.ts'
+import { FIELDS } from '../../core/ledger/script/names.ts'
 import { leaseName } from '../../core/ledger/script/store-keys.ts'
 import { Scripts } from '../../core/ledger/script/scripts.ts'
 import type { Operation } from '../../core/ledger/script/names.ts'
 import { readStream, type StreamEntry } from '../../core/ledger/script/stream.ts'
+import { askedOf, newPlan, type Plan, planFrom } from '../../core/plans/plan.ts'
+import { statesIn } from '../../core/plans/state.ts'
+import { writePlan } from '../../core/records/account-rows.ts'
 import { timedId } from '../../core/lib/ids.ts'
 import { isForGood, latestEndMs } from '../../core/records/entry.ts'
 import type { Store } from '../../core/store/store.ts'
@@ -27,11 +32,18 @@ const HOUR_MS = 3_600_000
 /** The time from one comparison of the store to the next. Outcomes may have expired then. */
 const COMPARISON_MS = 4 * HOUR_MS
 
+/** A plan that pays for all that the requests of a scope cost, since long ago. */
+const PLAN = { then: 'refuse', windows: [{ credits: '0.000001', per: 'month', anchor: 'purchase' }, { requests: 5, per: 'month', anchor: 'purchase' }] } as const // prettier-ignore
+const PURCHASED_MS_AGO = 10 * 24 * HOUR_MS
+
 /** The content of the store, as far as it matters. */
 export interface StoreView {
   readonly balance: bigint
+  /** Of the balance and of the plan. */
   readonly held: bigint
   readonly settled: bigint
+  /** Requests that the plan has counted. */
+  readonly requests: bigint
   readonly count: number
   /** The number of its last entry, of the last one that it was filled with, and how many sums of lost entries it knows. */
   readonly numbers: string
@@ -97,31 +109,39 @@ export class World {
 
   /** Another key that spends from the account. Undefined if it is not shared. */
   readonly second: string | undefined
+  /** The windows in which requests need room. Undefined without a plan. */
+  readonly bounds: HoldBounds | undefined
 
   private constructor(
     ledger: Ledger,
     store: Store,
     prefix: string,
-    { account, second }: { readonly account: string; readonly second: string | undefined },
+    { account, second, plan }: Pick<World, 'account' | 'second'> & { readonly plan: Plan | undefined },
     rows: SqliteRows,
   ) {
     this.ledger = ledger
     this.scripts = new Scripts(store, prefix)
     this.account = account
     this.second = second
+    this.bounds = plan && { ...UNBOUNDED, plan, credits: false, windows: now => askedOf(plan, ['m'], new Map(), now) }
     this.#rows = rows
   }
 
   /**
    * Opens a world of its own.
    * @param isShared whether the first request is of another key than the second
+   * @param hasPlan whether a plan pays for the requests
    * @param change changes the text of the scripts
    */
   static async open(
     t: Test,
     redis: RealRedis,
     prefix: string,
-    { isShared = false, change }: { readonly isShared?: boolean; readonly change?: (lua: string) => string } = {},
+    {
+      isShared = false,
+      hasPlan = false,
+      change,
+    }: { readonly isShared?: boolean; readonly hasPlan?: boolean; readonly change?: (lua: string) => string } = {},
   ): Promise<World> {
     const data = mkdtempSync(join(process.platform === 'linux' ? '/dev/shm' : tmpdir(), 'tollgate-explore-'))
     t.teardown(() => rmSync(data, { recursive: true, force: true }))
@@ -134,9 +154,10 @@ export class World {
     const { key } = await keys.changes.create({ ...wish, credits: GRANTED })
     const account = key.id
     const second = isShared ? (await keys.changes.create({ ...wish, credits: 0n, account })).key.id : undefined
+    const plan = hasPlan ? await givePlan(ledger, account) : undefined
     // The lineage of the records, and the log of changes, only grow.
     const rows = new SqliteRows(t, join(data, 'records.sqlite'), 'commits', 'audit')
-    const world = new World(ledger, store, prefix, { account, second }, rows)
+    const world = new World(ledger, store, prefix, { account, second, plan }, rows)
     world.#at = { store: await world.#saveStore(), records: await world.#saveRecords() }
     return world
   }
@@ -217,7 +238,7 @@ export class World {
     const holds = rest.slice(0, this.ids.length)
     const pipeline = this.scripts.redis.pipeline()
     pipeline
-      .hmget(account, 'bal', 'rsv', 'n', 'gra', 'sq', 'fr', 'u:', `u:${this.second}`)
+      .hmget(account, 'bal', 'rsv', 'n', 'gra', 'sq', 'fr', 'u:', `u:${this.second}`, FIELDS.windows)
       .zrange(leases, '0', '-1', 'WITHSCORES')
       .xrange(stream, '-', '+')
     pipeline
@@ -240,18 +261,21 @@ export class World {
     const [balance = 0n, held = 0n, count = 0n, granted = 0n, ordinal = 0n, from = 0n] = sums
       .slice(0, 6)
       .map(sum => BigInt(sum ?? 0))
-    const parts = sums.slice(6).join(', ')
+    const parts = sums.slice(6, 8).join(', ')
+    const [ofPlan, requests] = [0, 1].map(place => statesIn(sums[8]).byPlace.get(place))
     const index = (id: string): number => this.ids.indexOf(id)
     const view: StoreView = {
       balance,
-      held,
-      settled: granted - balance - held,
+      held: held + (ofPlan?.held ?? 0n),
+      settled: granted - balance - held + (ofPlan?.used ?? 0n),
+      requests: requests?.used ?? 0n,
       count: Number(count),
       numbers: `${ordinal} ${from} ${lost} ${parts}`,
       holds: Object.fromEntries(
         texts.flatMap((text, at) => {
-          const [amount = 0, floor = 0, , before = ''] = text?.split(' ') ?? []
-          return text ? [[at, { amount: BigInt(amount), floor: BigInt(floor), before }]] : []
+          const [amount = 0, floor = 0, , before = '', , claims = ''] = text?.split(' ') ?? []
+          const covered = /^p[^:]+:(\d+)/.exec(claims)?.[1] ?? 0
+          return text ? [[at, { amount: BigInt(amount) + BigInt(covered), floor: BigInt(floor), before }]] : []
         }),
       ),
       leases: Object.fromEntries(
@@ -267,10 +291,10 @@ export class World {
     return this.#now.store
   }
 
-  /** The name of an entry, without what differs from run to run: kind, number, request, charge, earlier charge. */
+  /** The name of an entry, without what differs from run to run: kind, number, request, charge, earlier charge, plan. */
   nameOf(text: string): string {
-    const [kind = '', , ordinal = '', id = '', charge = '', before = ''] = text.split(' ')
-    return [kind, ordinal, this.ids.indexOf(id), charge, before].join(' ')
+    const [kind = '', , ordinal = '', id = '', charge = '', before = '', , , , plan = ''] = text.split(' ')
+    return [kind, ordinal, this.ids.indexOf(id), charge, before, plan.split(',')[0]].join(' ')
   }
 
   async #saveRecords(): Promise<number> {
@@ -279,7 +303,8 @@ export class World {
     const entries = await this.ledger.records.history.entries({ account: this.account }, { count: 100 })
     const exchanges = entries.map(entry => [
       this.ids.indexOf(entry.id),
-      ...[entry.ordinal, entry.charge, entry.kind, ageOf(entry.at), ageOf(latestEndMs(entry))].map(String),
+      ...[entry.ordinal, entry.charge, entry.plan?.covered ?? 0, entry.kind].map(String),
+      ...[entry.at, latestEndMs(entry)].map(ageOf),
     ])
     const replaced = (rows.get('replaced') ?? []).map(({ ordinal, charge, ended }) => [
       ...[ordinal, charge].map(String),
@@ -289,7 +314,7 @@ export class World {
     const ofKeys = (rows.get('key_totals') ?? []).map(({ key, settled }) => [key, settled].map(String))
     const text = JSON.stringify([exchanges.map(String).sort(), replaced, totals, ofKeys])
     this.#now.records = this.#records.numberOf(text, () => ({
-      settled: BigInt(totals[0]?.[1] ?? 0),
+      settled: entries.reduce((sum, { plan }) => sum + BigInt(plan?.covered ?? 0), BigInt(totals[0]?.[1] ?? 0)),
       final: new Set(entries.filter(({ kind }) => isForGood(kind)).map(({ id }) => this.ids.indexOf(id))),
       rows,
     }))
@@ -376,4 +401,13 @@ export class World {
       await this.scripts.redis.del(...this.#names)
     })
   }
+}
+
+/** Gives the account a plan that was bought long ago. */
+async function givePlan({ records, restorer }: Ledger, account: string): Promise<Plan> {
+  const text = JSON.stringify(newPlan(PLAN, Date.now() - PURCHASED_MS_AGO))
+  await records.database.transaction(sql => writePlan(sql, account, text))
+  const recorded = await records.accounts.get(account)
+  if (recorded) await restorer.restoreAccount(recorded)
+  return planFrom(text)
 }

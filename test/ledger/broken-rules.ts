@@ -142,15 +142,22 @@ const PLANS: readonly ScriptMutation[] = [
   ['the floor of a dead gateway counts its tokens', 'readClaims(claims).floor or 0', '0 or 0'],
 ]
 
-t.test('a simulation finds each rule of plans that is broken', { skip, timeout: 600_000 }, async t => {
-  const redis = await RealRedis.start(t, '--appendonly', 'no')
-  for (const [nth, mutation] of PLANS.entries()) {
+/** Whether one of three runs with each kind of plan finds a broken rule. */
+async function isFoundOfPlans(t: Test, redis: RealRedis, nth: number, mutation: ScriptMutation): Promise<boolean> {
+  for (const more of [0, 100, 200]) {
     const runs = [false, true].map(async mayUseCredits => {
-      const clock = `simulated:${nth}:${mayUseCredits}`
+      const clock = `simulated:${nth + more}:${mayUseCredits}`
       const opened = await openScripts(t, redis, mutation, simulatedClock(clock))
-      return new PlanSimulation(seed + nth, { ...opened, clock }, mayUseCredits).run(2000)
+      return new PlanSimulation(seed + nth + more, { ...opened, clock }, mayUseCredits).run(2000)
     })
     const found = (await Promise.allSettled(runs)).flatMap(end => (end.status === 'rejected' ? [end.reason] : []))
-    t.ok(found.length > 0 && found.every(isFinding), mutation[0])
+    for (const thrown of found) if (!isFinding(thrown)) throw thrown
+    if (found.length > 0) return true
   }
+  return false
+}
+
+t.test('a simulation finds each rule of plans that is broken', { skip, timeout: 600_000 }, async t => {
+  const redis = await RealRedis.start(t, '--appendonly', 'no')
+  for (const [nth, mutation] of PLANS.entries()) t.ok(await isFoundOfPlans(t, redis, nth, mutation), mutation[0])
 })

@@ -97,15 +97,15 @@ export class Restorer {
     await this.#catchUp(account, rememberedMs)
   }
 
-  /** Writes the plan of an account. If the store has none of its windows, they are filled from the records. */
-  async #plan({ id, ordinal, endedAt }: AccountSums, text: string): Promise<void> {
+  /** Writes the plan of an account. If that was filled from the records, so are its windows. */
+  async #plan({ id, endedAt }: AccountSums, text: string): Promise<void> {
     const { account } = this.#scripts.keys.of(id)
     const plan = planFrom(text)
-    const put = async (windows: string): Promise<string | undefined> =>
-      (await this.#scripts.run(operation('plan', id, { account }, { version: plan.version, plan: text, windows })))[0]
-    // A new account has used nothing.
-    if ((await put(ordinal === 0 ? '' : '?')) !== 'unknown') return
-    await put(await orUnavailable(usedWindows(this.#records, id, plan, endedAt)))
+    const put = (windows: string): Promise<readonly string[]> =>
+      this.#scripts.run(operation('plan', id, { account }, { version: plan.version, plan: text, windows }))
+    const [kind, last] = await put('?')
+    if (kind === 'unknown')
+      await put(await orUnavailable(usedWindows(this.#records, id, plan, { endedAt, last: Number(last) })))
   }
 
   /** Creates an account with the sums that the records know of it, unless the store has it. */

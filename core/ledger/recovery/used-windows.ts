@@ -13,21 +13,21 @@ type Used = Map<number, bigint>
 
 /**
  * Returns the windows of a plan as the script writes them. Nothing is held of them.
- * @param endedAt when the latest exchange of the account ended
+ * @param until when the latest exchange of the account ended, and the ordinal of the last one that counts
  */
 export async function usedWindows(
   { history }: Pick<Records, 'history'>,
   account: string,
   plan: Plan,
-  endedAt: number,
+  { endedAt, last }: { readonly endedAt: number; readonly last: number },
 ): Promise<string> {
   const longestMs = Math.max(...plan.windows.map(window => lengthOf(periodOf(window))))
   const used = plan.windows.map((): Used => new Map())
-  for (let before: number | undefined; ;) {
+  for (let before = last + 1; ;) {
     const page = await history.entries({ account }, { before, from: endedAt - longestMs, count: PAGE })
     for (const entry of page) if (entry.plan) count(entry, entry.plan, plan, used)
     if (page.length < PAGE) break
-    before = page.at(-1)?.ordinal
+    before = page.at(-1)?.ordinal ?? 0
   }
   const words = plan.windows.flatMap((_, place) => textOf(plan, place, used[place] as Used))
   return words.length === 0 ? '' : [plan.shape, ...words].join(' ')
@@ -39,7 +39,7 @@ function count({ kind, charge }: HistoryEntry, part: PlanPart, plan: Plan, used:
   if (!own.startsWith(`p${plan.shape}:`)) return
   const byPlace = new Map<number, { from: number; taken: bigint }[]>()
   for (const claim of claims) {
-    const [, place = '', from, taken = '0'] = /^w(\d+)@(\d+):(\d+)$/.exec(claim) ?? []
+    const [, place = '', from, taken = '0'] = /^w(\d+)\w+@(\d+)-\d+:(\d+)$/.exec(claim) ?? []
     byPlace.set(Number(place), [...(byPlace.get(Number(place)) ?? []), { from: Number(from), taken: BigInt(taken) }])
   }
   const isCounted = kind === 'settle' || charge + part.covered > 0n

@@ -83,13 +83,17 @@ operations.put = function(key, arg)
 end
 
 -- plan: writes the plan of an account, unless a newer one is here. windows is what was used in its windows, as the records
--- know it, for an account that has none; with '?' they are only read if they are needed.
+-- know it, for an account that was filled from them and has none; with '?' they are only read if they are needed. Answers
+-- 'unknown' with the ordinal of the last entry that they must contain: later ones are replayed.
 operations.plan = function(key, arg)
-  local version, windows = unpack(redis.call('HMGET', key.account, field.planVersion, field.windows))
+  local version, windows, filledUpTo =
+    unpack(redis.call('HMGET', key.account, field.planVersion, field.windows, field.filledUpTo))
   if version and tonumber(version) > tonumber(arg.version) then return 'old ' .. version end
-  if not windows and arg.windows == '?' then return 'unknown' end
+  if not windows and arg.windows == '?' and filledUpTo then return 'unknown ' .. filledUpTo end
   redis.call('HSET', key.account, field.planVersion, arg.version, field.plan, arg.plan)
-  if not windows and arg.windows ~= '' then redis.call('HSET', key.account, field.windows, arg.windows) end
+  if not windows and arg.windows ~= '' and arg.windows ~= '?' then
+    redis.call('HSET', key.account, field.windows, arg.windows)
+  end
   return 'ok'
 end
 

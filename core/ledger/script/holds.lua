@@ -239,13 +239,15 @@ end
 local function restored(claims, call, credits, wanted, found)
   local held = affordable(credits.amount, math.max(0, wanted - claims.plan), 1) or 0
   if held == 0 and claims.plan == 0 then return nil end
-  local fields, plan = {}, readWindows(found[1])
+  local fields, plan = {}, readWindows(found[1] or claims.shape)
   if claims.shape and plan.shape == claims.shape then
+    bringUp(plan, claims.windows)
     takeAgain(plan, claims.windows)
     fields = { field.windows, windowsText(plan) }
   end
   if #claims.ofKey == 0 then return held, fields end
-  local own = readWindows(found[2])
+  local own = readWindows(found[2] or SHAPE_OF_KEYS)
+  bringUp(own, claims.ofKey)
   takeAgain(own, claims.ofKey)
   if call.record == call.account then
     fields[#fields + 1] = field.keyWindows

@@ -3,8 +3,8 @@
 
 -- The claims of a hold are one text of words between slashes, or '-' without any:
 --   pSHAPE:NANO:BEYOND  it is taken from a plan, and so many nano-credits of it; BEYOND is '1' if credits may follow
---   wPLACE@FROM:NUMBER  what it has taken of a window of the plan
---   kPLACE@FROM:NUMBER  what it has taken of a window of its key
+--   wWINDOW:NUMBER      what it has taken of a window of the plan; WINDOW is PLACE, unit, kind, @FROM-ENDS
+--   kWINDOW:NUMBER      what it has taken of a window of its key
 --   tMS                 what it has reserved of the key's tokens a minute, as time
 --   fTOKENS             the tokens of its floor
 local function readClaims(text)
@@ -17,9 +17,10 @@ local function readClaims(text)
     elseif kind == 't' or kind == 'f' then
       claims[kind == 't' and 'reserved' or 'floor'] = tonumber(rest)
     else
-      local place, from, taken = string.match(rest, '^(%d+)@(%d+):(%d+)$')
+      local place, unit, window, from, ends, taken = string.match(rest, '^(%d+)(%a)(%a)@(%d+)-(%d+):(%d+)$')
       local list = kind == 'w' and claims.windows or claims.ofKey
-      list[#list + 1] = { place = place, from = tonumber(from), taken = tonumber(taken) }
+      list[#list + 1] = { place = place, unit = unit, kind = window, from = tonumber(from), ends = tonumber(ends),
+        taken = tonumber(taken) }
     end
   end
   return claims
@@ -32,7 +33,8 @@ local function claimsText(claims)
   end
   for kind, list in pairs({ w = claims.windows, k = claims.ofKey }) do
     for _, claim in ipairs(list) do
-      words[#words + 1] = string.format('%s%s@%.0f:%.0f', kind, claim.place, claim.from, claim.taken)
+      words[#words + 1] = string.format('%s%s%s%s@%.0f-%.0f:%.0f', kind, claim.place, claim.unit, claim.kind, claim.from,
+        claim.ends, claim.taken)
     end
   end
   if claims.reserved then words[#words + 1] = string.format('t%.0f', claims.reserved) end
@@ -187,6 +189,9 @@ end
 -- The fields with the windows of a plan, and with the windows and the rates of a key.
 local PURSES = { field.windows, field.keyWindows, field.rates }
 
+-- The shape of the windows of all keys (keyWindowsAsked in limits.ts).
+local SHAPE_OF_KEYS = '1'
+
 -- Returns the key of the record of a key, given its account's.
 local function recordOf(account, owner)
   if owner == '' then return account end
@@ -210,7 +215,8 @@ local function applyClaims(account, owner, claims, plan, found, ending)
   local record = recordOf(account, owner)
   local windows, rates = found[2], found[3]
   if record ~= account then windows, rates = unpack(redis.call('HMGET', record, field.keyWindows, field.rates)) end
-  local ofKey, changed = readWindows(windows), {}
+  local ofKey, changed = readWindows(windows or SHAPE_OF_KEYS), {}
+  bringUp(ofKey, claims.ofKey)
   for _, window in ipairs(ofKey) do
     if ending.isHeld then giveBack(window, claims.ofKey) end
     chargeTo(window, claims.ofKey, parts.charge + parts.covered - before.charge - before.covered)
@@ -231,8 +237,9 @@ end
 -- Returns the windows of the plan of a hold, without what the hold has claimed if isHeld. None if another plan has taken the
 -- place of that one.
 local function planFor(claims, text, isHeld)
-  local plan = readWindows(claims.shape and text or '')
+  local plan = readWindows(claims.shape and (text or claims.shape) or '')
   if plan.shape ~= claims.shape then return {} end
+  bringUp(plan, claims.windows)
   if isHeld then for _, window in ipairs(plan) do giveBack(window, claims.windows) end end
   return plan
 end

@@ -113,7 +113,27 @@ local function take(window, claims, number)
       return
     end
   end
-  claims[#claims + 1] = { place = window.place, from = from, taken = number }
+  claims[#claims + 1] = { place = window.place, unit = window.unit, kind = window.kind, from = from, ends = window.ends,
+    taken = number }
+end
+
+-- The amount of a window until it is asked for again.
+local UNKNOWN = 999999999999999
+
+-- Brings windows up to when claims were made: a store that fell back may lack them, or have those before.
+local function bringUp(state, claims)
+  for _, claim in ipairs(claims) do
+    local window = state[claim.place]
+    if not window then
+      local isRolling = claim.kind == 'r'
+      window = { place = claim.place, unit = claim.unit, kind = claim.kind, amount = UNKNOWN, from = isRolling and 0 or claim.from,
+        ends = claim.ends, held = 0, used = 0, parts = isRolling and {} or nil }
+      state[#state + 1] = window
+      state[claim.place] = window
+    elseif window.kind ~= 'r' and claim.from > window.from then
+      renew(window, claim.from, claim.ends)
+    end
+  end
 end
 
 -- Whether a claim was made in a window as it is now.
@@ -138,7 +158,7 @@ end
 local function giveBack(window, claims)
   for _, claim in ipairs(claims) do
     if claim.place == window.place and (window.kind == 'r' or isCurrent(window, claim)) then
-      window.held = window.held - claim.taken
+      window.held = math.max(0, window.held - claim.taken)
     end
   end
 end
