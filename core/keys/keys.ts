@@ -228,9 +228,8 @@ export class Keys {
         ? readFields(redis, own, [...KEY_FIELDS, ...ACCOUNT_FIELDS])
         : Promise.all([
             readFields(redis, keys.record(spender), KEY_FIELDS),
-            readFields(redis, own, ACCOUNT_FIELDS),
-            redis.hget(own, partField(spender)),
-          ]).then(([ofKey, ofAccount, part]) => ({ ...ofKey, ...ofAccount, part })),
+            readFields(redis, own, ACCOUNT_FIELDS, { part: partField(spender) }),
+          ]).then(([ofKey, ofAccount]) => ({ ...ofKey, ...ofAccount })),
     )
     // A rotated secret may keep its pointer for a moment.
     const current = fields.digest ?? ''

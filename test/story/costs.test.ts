@@ -45,7 +45,12 @@ interface Counting {
   readonly counts: () => Promise<Counts>
 }
 
-async function startCounting(t: Test, upstream: ScriptedUpstream): Promise<Counting> {
+/** Makes the key of a customer. */
+type Customer = (place: Place) => Promise<{ readonly key: string }>
+
+const withCredits: Customer = place => place.key('famB', '100')
+
+async function startCounting(t: Test, upstream: ScriptedUpstream, customer = withCredits): Promise<Counting> {
   const redis = await RealRedis.start(t)
   // On a busy machine, too, several requests are recorded together.
   const place = new Place(t, file => file.set('ledger.archiveEvery', '1s'), {
@@ -63,7 +68,7 @@ async function startCounting(t: Test, upstream: ScriptedUpstream): Promise<Count
   )
   t.teardown(() => running.stop('SIGKILL'))
   await running.saw(/Tollgate listens on (\S+)/)
-  const { key } = await place.key('famB', '100')
+  const { key } = await customer(place)
   const own = new Redis(redis.url)
   t.teardown(() => own.disconnect())
   const redisCommands = async (): Promise<number> =>
@@ -78,10 +83,10 @@ async function startCounting(t: Test, upstream: ScriptedUpstream): Promise<Count
 }
 
 /** Returns what a request of a lone client costs in the mean, when the gateway has served as many before. */
-async function costOf(t: Test, stream: boolean): Promise<Cost> {
+async function costOf(t: Test, stream: boolean, customer = withCredits): Promise<Cost> {
   const upstream = await ScriptedUpstream.start(t)
   upstream.script = (_received, res) => (stream ? sse(res, streamOf(200)) : json(res, JSON_REPLY))
-  const { running, key, counts } = await startCounting(t, upstream)
+  const { running, key, counts } = await startCounting(t, upstream, customer)
   const body = { model: 'acme/famB-4.5', messages: [{ role: 'user', content: 'Hi' }], stream, stream_options: stream ? { include_usage: true } : undefined } // prettier-ignore
   const ask = async (): Promise<void> => {
     for (let request = 0; request < REQUESTS; request++) await (await running.chat(key, body)).text()
@@ -115,6 +120,25 @@ for (const stream of [false, true])
       t.ok(count <= most, `${name}: ${count}, at most ${most}`)
     }
   })
+
+/** A key, one of three, of a balance with a plan of three windows. */
+const withPlan: Customer = async place => {
+  const terms = '{ windows: [{ credits: 100, per: month }, { credits: 50, per: 5h }, { requests: 10000, per: day }] }'
+  const run = async (...args: string[]): Promise<any> => JSON.parse((await place.run(...args, '--json')).out)
+  const { id } = await run('balances', 'create')
+  await run('balances', 'plan', 'set', id, '--terms', terms)
+  const keys = await Promise.all([1, 2, 3].map(() => run('keys', 'create', '--type', 'famB', '--balance', id)))
+  return keys[2]
+}
+
+t.test('a request that a plan pays for costs at most two commands more', async t => {
+  const [plain, planned] = [await costOf(t, false), await costOf(t, false, withPlan)]
+  t.comment(JSON.stringify([plain, planned]))
+  const more = planned.redisCommands - plain.redisCommands
+  // What happens once a second is a fraction of a request.
+  t.ok(more < 2.5, `${more} more`)
+  t.ok(planned.redisCalls <= plain.redisCalls + 0.5, `${planned.redisCalls} calls, ${plain.redisCalls} without a plan`)
+})
 
 const STREAMS = 20
 const CONVERSATION_BYTES = 1_000_000

@@ -97,8 +97,11 @@ operations.hold = function(key, arg)
   local isHome = (home or '') == '' or home == string.match(arg.lease, '^%S+')
   if version ~= arg.version or not isHome or (planVersion or '') ~= arg.planVersion then return 'stale' end
   local credits = creditsOf(sums, cap, arg.typeCap, elsewhere)
-  local known = (arg.windows ~= '' or arg.keyWindows ~= '' or arg.rates ~= '') and redis.call('GET', key.hold)
-  if known then return repeated(known, credits.amount) end
+  -- A hold that is here already may be what is in its own way.
+  local function refused(answer)
+    local known = redis.call('GET', key.hold)
+    return known and repeated(known, credits.amount) or answer
+  end
   local holds = (sums.part or sums).holds
   -- While there are slots to spare, nobody waits.
   if concurrency > 0 and holds >= concurrency - 1 and redis.call('EXISTS', key.hold) == 0 then
@@ -109,15 +112,15 @@ operations.hold = function(key, arg)
   local ofPlan, ofKey, plan, own, reserved = {}, {}, nil, nil, nil
   if arg.rates ~= '' then
     rates, reserved, untilMs = askRates(rates, arg.rates, ask.tokens)
-    if not rates then return 'limited ' .. reserved .. ' ' .. whole(untilMs) end
+    if not rates then return refused('limited ' .. reserved .. ' ' .. whole(untilMs)) end
   end
   if arg.windows ~= '' then ofPlan, plan = askedWindows(windows, arg.windows) end
   if arg.keyWindows ~= '' then ofKey, own = askedWindows(keyWindows, arg.keyWindows) end
-  if not ofPlan or not ofKey then return 'window' end
+  if not ofPlan or not ofKey then return refused('window') end
   for _, window in ipairs(ofKey) do window.isOfKey = true end
   local given, tokens, isOfPlan = choose(ofPlan, ofKey, credits, arg.credits == '1', ask)
-  if not given then return lackOf(tokens, isOfPlan, tokens.unit == 't' and ask.leastTokens or least, credits) end
-  local claims, more = '-', {}
+  if not given then return refused(lackOf(tokens, isOfPlan, tokens.unit == 't' and ask.leastTokens or least, credits)) end
+  local claims, more, changed = '-', {}, {}
   if isOfPlan or own or reserved then
     local taken = { windows = {}, ofKey = {}, reserved = (reserved or 0) > 0 and reserved or nil }
     if isOfPlan then
@@ -127,21 +130,20 @@ operations.hold = function(key, arg)
     end
     takeAll(ofKey, taken.ofKey, given, tokens, 1)
     claims = claimsText(taken)
-    local changed = {}
     if own then changed = { field.keyWindows, windowsText(own) } end
     if reserved then
       changed[#changed + 1] = field.rates
       changed[#changed + 1] = ratesText(rates)
     end
-    if key.record == key.account then
-      for _, value in ipairs(changed) do more[#more + 1] = value end
-    elseif #changed > 0 then
-      redis.call('HSET', key.record, unpack(changed))
-    end
   end
   local ofCredits = isOfPlan and 0 or given
   if not writeHold(key.hold, ofCredits, 0, arg.bucket, '-', slotText('0', arg.owner), claims, arg.notes, 'NX') then
     return repeated(redis.call('GET', key.hold), credits.amount)
+  end
+  if key.record == key.account then
+    for _, value in ipairs(changed) do more[#more + 1] = value end
+  elseif #changed > 0 then
+    redis.call('HSET', key.record, unpack(changed))
   end
   book(sums, 0, ofCredits, 1)
   redis.call('ZADD', key.leases, whole(now() + tonumber(arg.leaseMs)), arg.lease)

@@ -51,13 +51,17 @@ export const FIELDS = {
 /** The name of a field of an account. */
 export type FieldName = keyof typeof FIELDS
 
-/** Reads fields of an account, by their names. Null for those that it does not have. */
+/**
+ * Reads fields of an account, by their names. Null for those that it does not have.
+ * @param others fields with other short names
+ */
 export async function readFields<const N extends FieldName>(
   redis: Pick<Redis, 'hmget'>,
   account: string,
   names: readonly N[],
+  others: Readonly<Partial<Record<FieldName, string>>> = {},
 ): Promise<Readonly<Record<N, string | null>>> {
-  const values = await redis.hmget(account, ...names.map(name => FIELDS[name]))
+  const values = await redis.hmget(account, ...names.map(name => others[name] ?? FIELDS[name]))
   return Object.fromEntries(names.map((name, at) => [name, values[at] ?? null])) as Record<N, string | null>
 }
 
