@@ -336,6 +336,8 @@ export function shownEntry(entry: HistoryEntry): Record<string, unknown> {
     total_tokens: usage ? inputTokens(usage) + usage.output : 0,
     cost: credits(entry.charge),
     cost_nano: String(entry.charge),
+    plan_cost: credits(entry.plan?.covered ?? 0n),
+    plan_nano: String(entry.plan?.covered ?? 0n),
     waived_nano: String(entry.waived),
     balance_after: credits(entry.balance),
     usage_source: notes.usageSource ?? (entry.kind === 'reaped' ? 'estimated' : null),

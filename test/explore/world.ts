@@ -10,7 +10,7 @@ import type { Test } from 'tap'
 import { OF_SUMS } from '../../core/ledger/script/buckets.ts'
 import { Keys } from '../../core/keys/keys.ts'
 import type { Ledger } from '../../core/ledger/ledger.ts'
-import { type HoldBounds, UNBOUNDED } from '../../core/ledger/hold.ts'
+import { type HoldBounds, NO_CLAIMS, UNBOUNDED } from '../../core/ledger/hold.ts'
 import { FIELDS } from '../../core/ledger/script/names.ts'
 import { leaseName } from '../../core/ledger/script/store-keys.ts'
 import { Scripts } from '../../core/ledger/script/scripts.ts'
@@ -109,6 +109,8 @@ export class World {
 
   /** Another key that spends from the account. Undefined if it is not shared. */
   readonly second: string | undefined
+  /** The claims of a hold that has not grown, if a plan pays. */
+  #claims: string | undefined
   /** The windows in which requests need room. Undefined without a plan. */
   readonly bounds: HoldBounds | undefined
 
@@ -275,6 +277,7 @@ export class World {
         texts.flatMap((text, at) => {
           const [amount = 0, floor = 0, , before = '', , claims = ''] = text?.split(' ') ?? []
           const covered = /^p[^:]+:(\d+)/.exec(claims)?.[1] ?? 0
+          if (covered !== 0) this.#claims ??= claims
           return text ? [[at, { amount: BigInt(amount) + BigInt(covered), floor: BigInt(floor), before }]] : []
         }),
       ),
@@ -368,7 +371,9 @@ export class World {
     return this.once(`bring back ${x}`, 'store', async () => {
       const key = this.keyOf(x)
       const slot = key === undefined ? '0' : `0:${key}`
-      await redis.set(keys.hold(account, id), `${amount} 0 ${bucket} - ${slot} - []`)
+      const claims = this.#claims ?? NO_CLAIMS
+      const ofCredits = claims === NO_CLAIMS ? amount : 0n
+      await redis.set(keys.hold(account, id), `${ofCredits} 0 ${bucket} - ${slot} ${claims} []`)
       await redis.zadd(keys.of(account).leases, '9'.repeat(13), leaseName({ account, id }, bucket))
     })
   }

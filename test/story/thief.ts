@@ -7,6 +7,7 @@ import type { ServerResponse } from 'node:http'
 import { monitorEventLoopDelay } from 'node:perf_hooks'
 import { setTimeout as sleep } from 'node:timers/promises'
 import fc from 'fast-check'
+import { NANO } from '../../core/money/credits.ts'
 import { type TestGateway, until } from '../gateway.ts'
 import type { Received, ScriptedUpstream } from '../upstream.ts'
 
@@ -573,14 +574,30 @@ export async function crowd(
   await g.settled(key)
 }
 
-/** Returns a key for each customer. Every third one spends from one balance, with the others of these. */
+/** A plan that pays for a request or two, and then leaves the rest to credits. */
+const PLAN = {
+  windows: [{ credits: '0.02', per: '5h' }, { requests: 2, per: 'day' }, { tokens: 20_000, per: 'week' }],
+  then: 'credits',
+} as const // prettier-ignore
+
+/**
+ * Returns a key for each customer. Of three, one spends from one balance with the others of these, and one has a plan and the
+ * limits of a day.
+ */
 async function keysFor(g: TestGateway, wishes: readonly Customer[]): Promise<readonly string[]> {
   const account = await g.id(await g.key('famC', 100_000n))
   const join = async (type: string): Promise<string> => {
     const wish = { type, name: '', credits: 0n, expiresAt: undefined, account }
     return (await g.gateway.keys.changes.create(wish)).secret
   }
-  return Promise.all(wishes.map(({ place: { type } }, index) => (index % 3 === 0 ? join(type) : g.key(type, 1000n))))
+  const withPlan = async (type: string): Promise<string> => {
+    const wish = { type, name: '', credits: 1000n * NANO, expiresAt: undefined, limits: '{"creditsPerDay":"900"}' }
+    const { key, secret } = await g.gateway.keys.changes.create(wish)
+    await g.gateway.keys.plans.set({ account: key.account, id: 'plan' }, PLAN)
+    return secret
+  }
+  const make = [join, withPlan, (type: string) => g.key(type, 1000n)] as const
+  return Promise.all(wishes.map(({ place: { type } }, index) => (make[index % 3] as (typeof make)[0])(type)))
 }
 
 /** Runs customers, each with a key of his own. Returns what is wrong with their charges. */
@@ -619,7 +636,7 @@ async function compare(
   const entries = (await g.history(key)).filter(({ type }) => type !== 'void')
   const bills = provider.bills.get(name) ?? []
   const sum = (amounts: readonly bigint[]): bigint => amounts.reduce((all, amount) => all + amount, 0n)
-  const charged = sum(entries.map(({ cost_nano: cost }) => BigInt(cost)))
+  const charged = sum(entries.map(({ cost_nano: cost, plan_nano: covered }) => BigInt(cost) + BigInt(covered)))
   const waived = sum(entries.map(({ waived_nano: nano }) => BigInt(nano)))
   const billed = sum(bills.map(priceOf))
   const most = sum(bills.map(bill => mostOf(bill, lateMs)))
