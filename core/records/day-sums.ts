@@ -264,8 +264,9 @@ export class DaySums {
 
 /** Adds an entry to a sum, or takes it away. */
 function addEntry(sum: DayCount, entry: HistoryEntry, sign: 1 | -1): void {
-  const { charge, notes } = entry
+  const { notes } = entry
   const { usage } = notes
+  const { charge } = counted(entry)
   const values = [
     0,
     isBilled(entry) ? 1 : 0,

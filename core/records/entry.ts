@@ -243,18 +243,22 @@ export function isBilled({ kind }: Pick<HistoryEntry, 'kind'>): boolean {
   return kind !== 'void' && kind !== 'credit'
 }
 
-/** What an entry adds to the tokens and charges that customers see. */
+/**
+ * What an entry adds to the tokens and credits that customers see as their usage. It is worth its price, whether credits or a plan
+ * have paid.
+ */
 export function counted({
   kind,
   charge,
+  plan,
   notes,
-}: Pick<HistoryEntry, 'kind' | 'charge' | 'notes'>): Omit<Count, 'requests'> {
+}: Pick<HistoryEntry, 'kind' | 'charge' | 'plan' | 'notes'>): Omit<Count, 'requests'> {
   const { usage } = notes
   const billed = isBilled({ kind })
   return {
     input: billed && usage ? inputTokens(usage) : 0,
     output: billed ? (usage?.output ?? 0) : 0,
-    charge,
+    charge: charge + (plan?.covered ?? 0n),
   }
 }
 

@@ -295,7 +295,7 @@ export class History {
   async #summary(whose: Whose, nowMs: number): Promise<Summary> {
     const { of, no } = await this.#numberOf(whose)
     const tables = SUMS_OF[of]
-    const sums = ['requests', 'input', 'output', 'settled', 'quarantined'] as const
+    const sums = ['requests', 'input', 'output', 'quarantined'] as const
     const added = sums.map(name => `CAST(COALESCE(SUM(${name}), 0) AS BIGINT) AS ${name}`).join(', ')
     const [totals] = await this.#database.all(
       of === 'account'
@@ -312,12 +312,13 @@ export class History {
        WHERE m.${of} = ? GROUP BY n.name`,
       [no],
     )
+    const byModel = new Map(models.map(row => [String(row['name']), countOf(row)]))
+    // The totals have what credits have paid; a plan may have paid more.
+    const charge = [...byModel.values()].reduce((sum, model) => sum + model.charge, 0n)
     return {
-      total: totals
-        ? countOf({ ...totals, charge: totals['settled'] ?? 0 })
-        : { requests: 0, input: 0, output: 0, charge: 0n },
+      total: totals ? countOf({ ...totals, charge }) : { requests: 0, input: 0, output: 0, charge },
       days: new Map(days.map(row => [Number(row['day']), countOf(row)])),
-      models: new Map(models.map(row => [String(row['name']), countOf(row)])),
+      models: byModel,
       quarantined: Number(totals?.['quarantined'] ?? 0),
     }
   }

@@ -45,8 +45,11 @@ t.test('a plan pays for requests until its window is used up, and credits after 
   t.strictSame(await windowsOf(g, key), [{ used: 3n, held: 0n }])
   const history = await g.history(key)
   t.same(history.map(({ cost_nano: cost }) => cost !== '0'), [true, true, false, false, false]) // prettier-ignore
+  t.same(history.map(({ plan_nano: nano }) => nano !== '0'), [false, false, true, true, true]) // prettier-ignore
   t.same((await audit(g.gateway.ledger, [await g.id(key)], 'charges')).drifts, [])
   await g.gateway.ledger.background.archiveAll()
+  const { json: info } = await g.call('/api/v1/key-info', { key })
+  t.match(info, { usage: { total: { requests: 5, cost: 0.00465 }, today: { cost: 0.00465 } }, used: 0.00186 }, 'usage is what it is worth') // prettier-ignore
   t.same((await audit(g.gateway.ledger, [await g.id(key)], 'charges')).drifts, [])
 })
 

@@ -267,13 +267,23 @@ end
 -- Sets what is held of windows from the claims of the holds that are here. Returns whether that changes anything.
 local function recountWindows(hash, name, claimed, list, owner)
   local text = redis.call('HGET', hash, name)
-  if not text then return false end
-  local state = readWindows(text)
+  local shape = text and string.match(text, '^%S*') or (list == 'ofKey' and SHAPE_OF_KEYS or nil)
+  local own = {}
+  for _, each in ipairs(claimed) do
+    local isOwn = list == 'ofKey' and each.owner == owner
+    if list == 'windows' and each.claims.shape then
+      shape = shape or each.claims.shape
+      isOwn = each.claims.shape == shape
+    end
+    if isOwn and #each.claims[list] > 0 then own[#own + 1] = each.claims[list] end
+  end
+  if not text and #own == 0 then return false end
+  local state = readWindows(text or shape)
+  for _, claims in ipairs(own) do bringUp(state, claims) end
   for _, window in ipairs(state) do
     window.held = 0
-    for _, each in ipairs(claimed) do
-      local isOwn = list == 'ofKey' and each.owner == owner or each.claims.shape == state.shape
-      for _, claim in ipairs(isOwn and each.claims[list] or {}) do
+    for _, claims in ipairs(own) do
+      for _, claim in ipairs(claims) do
         if claim.place == window.place and (window.kind == 'r' or isCurrent(window, claim)) then
           window.held = window.held + claim.taken
         end
