@@ -52,6 +52,17 @@ export class ScriptedUpstream {
     return upstream
   }
 
+  /** Starts one whose replies have 10 tokens of input, and 60 of output. */
+  static async plain(t: Test): Promise<ScriptedUpstream> {
+    const upstream = await ScriptedUpstream.start(t)
+    upstream.script = (_received, res) =>
+      json(res, {
+        choices: [{ message: { content: 'x' }, finish_reason: 'stop' }],
+        usage: { prompt_tokens: 10, completion_tokens: 60 },
+      })
+    return upstream
+  }
+
   /** Open connections, including idle ones. */
   get connections(): number {
     return this.#sockets.size

@@ -1,6 +1,7 @@
 /** Plans and limits as customers and their tools see them. */
 import type { Key } from '../keys/keys.ts'
 import type { Limits } from '../ledger/allowance.ts'
+import { isoTime } from '../lib/iso-time.ts'
 import { formatCredits } from '../money/credits.ts'
 import { lengthOf, windowAt } from '../plans/calendar.ts'
 import { type KeyLimits, UTC_DAY } from '../plans/limits.ts'
@@ -58,8 +59,6 @@ export function shownNumber(unit: WindowView['window']['unit'], number: bigint):
   return unit === 'credits' ? Number(formatCredits(number)) : Number(number)
 }
 
-const iso = (ms: number | undefined): string | null => (ms === undefined ? null : new Date(ms).toISOString())
-
 /** Returns a window as customers see it. */
 export function shownWindow(view: WindowView): Record<string, unknown> {
   const { window, limit, used, held, left, from, resetsAt } = view
@@ -70,8 +69,8 @@ export function shownWindow(view: WindowView): Record<string, unknown> {
     limit: shownNumber(unit, limit),
     used: shownNumber(unit, used + held),
     remaining: shownNumber(unit, left),
-    window_start: iso(from),
-    reset_at: iso(resetsAt),
+    window_start: isoTime(from),
+    reset_at: isoTime(resetsAt),
     ...(models && { models }),
   }
 }
@@ -81,9 +80,9 @@ export function shownPlan({ plan }: Pick<Key, 'plan'>, standing: PlanStanding | 
   if (!plan) return null
   return {
     valid: standing !== undefined,
-    bought_at: iso(plan.at),
-    ends_at: iso(plan.until),
-    renews_at: iso(renewsAt(plan, now)),
+    bought_at: isoTime(plan.at),
+    ends_at: isoTime(plan.until),
+    renews_at: isoTime(renewsAt(plan, now)),
     then: plan.terms.then,
     windows: (standing?.windows ?? []).map(shownWindow),
   }
@@ -109,8 +108,8 @@ export function shownLimits(limits: KeyLimits, ofKey: Limits['ofKey'], now: numb
             limit: shownNumber('credits', creditsPerDay),
             used: shownNumber('credits', used),
             remaining: shownNumber('credits', used < creditsPerDay ? creditsPerDay - used : 0n),
-            window_start: iso(day.from),
-            reset_at: iso(day.until),
+            window_start: isoTime(day.from),
+            reset_at: isoTime(day.until),
           },
         ]),
   ]

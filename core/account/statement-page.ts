@@ -5,7 +5,8 @@ import type { Ledger } from '../ledger/ledger.ts'
 import type { Whose } from '../records/entry.ts'
 import { orUnavailable } from '../records/unavailable.ts'
 import { NEWEST, type StatementLine, type StatementPlace } from '../records/statement.ts'
-import { credits, isoTime } from './views.ts'
+import { isoTime } from '../lib/iso-time.ts'
+import { credits } from './views.ts'
 
 /** Columns of a statement as CSV. */
 export const STATEMENT_COLUMNS = [

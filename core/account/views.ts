@@ -9,6 +9,7 @@ import type { Ledger } from '../ledger/ledger.ts'
 import { type Balance, type Count, DAY_MS, type HistoryEntry, type Summary, type ChargePart } from '../records/entry.ts'
 import type { Key } from '../keys/keys.ts'
 import type { KeyLimits } from '../plans/limits.ts'
+import { isoTime } from '../lib/iso-time.ts'
 import { ERRORS } from '../errors.ts'
 import { chargeParts } from '../ledger/entries.ts'
 import { productsOf } from '../money/products.ts'
@@ -24,11 +25,6 @@ export const PRIVATE = { 'cache-control': 'no-store' } as const
 /** Converts nano-credits to a JSON number, for display. The exact amount is always beside it as a string. */
 export function credits(nano: bigint): number {
   return Number(formatCredits(nano))
-}
-
-/** Converts milliseconds since the epoch to ISO 8601. Null for undefined. */
-export function isoTime(ms: number | undefined): string | null {
-  return ms === undefined ? null : new Date(ms).toISOString()
 }
 
 /** Returns why a key cannot buy at the moment. Undefined if it can. */

@@ -1,5 +1,6 @@
 /** Converts the quotas of an account. */
 import { IANAZone } from 'luxon'
+import { ANCHORS, calendarWindow } from '../plans/terms.ts'
 import type { Quota } from './config.ts'
 import type { Path } from './locate.ts'
 import type { SectionReader } from './section-reader.ts'
@@ -15,7 +16,6 @@ export interface RawQuota {
   readonly fairShare: boolean
 }
 
-const WEEKDAYS = ['Mon', 'Tue', 'Wed', 'Thu', 'Fri', 'Sat', 'Sun']
 const CALENDAR = ['day', 'week', 'month'] as const
 
 /** Converts one quota, or a list. @param raw undefined for none */
@@ -50,22 +50,9 @@ function quotaFromFile(raw: RawQuota, path: Path, reader: SectionReader): Quota 
   }
   if (zone !== undefined && !IANAZone.isValidZone(zone))
     reader.add([...path, 'zone'], `there is no time zone "${zone}"`, 'use a name such as Europe/Berlin')
-  const [, on = '', hour = '0', minute = '0'] = /^(?:(\w+) )?(\d\d):(\d\d)$/.exec(anchor ?? '00:00') ?? []
-  const weekday = WEEKDAYS.indexOf(on) + 1
-  const fits = on === '' || (calendar === 'week' ? weekday > 0 : calendar === 'month' && weekday === 0)
-  if (!fits)
+  const window = calendarWindow(calendar, anchor, zone)
+  if (!window)
     reader.add([...path, 'anchor'], `"${anchor}" is no beginning of a ${calendar}`, `write ${ANCHORS[calendar]}`)
   const name = [per, anchor?.replace(' ', '-'), zone].filter(part => part !== undefined).join('@')
-  const day = calendar === 'month' && on !== '' ? Number(on) : 1
-  const window = {
-    per: calendar,
-    zone: zone ?? 'UTC',
-    weekday: weekday || 1,
-    day,
-    hour: Number(hour),
-    minute: Number(minute),
-  }
-  return { name, amount, unit, window, fairShare }
+  return { name, amount, unit, window: window ?? { rollingMs: 0 }, fairShare }
 }
-
-const ANCHORS = { day: "'00:00'", week: "'Mon 00:00'", month: "'1 00:00'" } as const

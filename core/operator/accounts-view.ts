@@ -1,7 +1,7 @@
 /** The accounts of the upstreams as operators see them: health, quotas and counts. */
 import type { UpstreamAccount, Config, Quota, Upstream } from '../config/config.ts'
 import type { Ledger } from '../ledger/ledger.ts'
-import { isoTime } from '../account/views.ts'
+import { isoTime } from '../lib/iso-time.ts'
 import { formatCredits } from '../money/credits.ts'
 import type { Health } from '../pool/health.ts'
 import type { Pool } from '../pool/pool.ts'

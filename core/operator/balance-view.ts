@@ -1,5 +1,5 @@
 /** A balance as operators see it. */
-import { isoTime } from '../account/views.ts'
+import { isoTime } from '../lib/iso-time.ts'
 import type { Ledger } from '../ledger/ledger.ts'
 import { formatCredits } from '../money/credits.ts'
 import type { Metadata, RecordedAccount } from '../records/account-rows.ts'

@@ -2,7 +2,7 @@
 import type { Config } from '../config/config.ts'
 import type { Ledger } from '../ledger/ledger.ts'
 import { orUnavailable } from '../records/unavailable.ts'
-import { isoTime } from '../account/views.ts'
+import { isoTime } from '../lib/iso-time.ts'
 import type { Pool } from '../pool/pool.ts'
 import type { PoolSharing } from '../pool/sharing.ts'
 import { COUNTERS, type DayCount, noCount } from '../records/day-sums.ts'

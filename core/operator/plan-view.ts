@@ -1,5 +1,5 @@
 /** A plan as operators see it. */
-import { isoTime } from '../account/views.ts'
+import { isoTime } from '../lib/iso-time.ts'
 import { formatCredits } from '../money/credits.ts'
 import { isValid, type Plan, planFrom } from '../plans/plan.ts'
 import { renewsAt, type WindowView, windowViews } from '../plans/state.ts'

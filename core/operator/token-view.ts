@@ -1,7 +1,7 @@
 /** The tokens of operators, as they are made and shown. */
 import { createHash } from 'node:crypto'
 import { newSecret, type Secret } from '../keys/secrets.ts'
-import { isoTime } from '../account/views.ts'
+import { isoTime } from '../lib/iso-time.ts'
 import type { Token, TokenScope } from '../records/tokens.ts'
 
 /** The prefix of a token's secret. */

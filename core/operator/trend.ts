@@ -2,7 +2,7 @@
 import type { Ledger } from '../ledger/ledger.ts'
 import { orUnavailable } from '../records/unavailable.ts'
 import type { MeterState } from '../metering/meter-state.ts'
-import { isoTime } from '../account/views.ts'
+import { isoTime } from '../lib/iso-time.ts'
 import { formatCredits } from '../money/credits.ts'
 import { dayOf } from '../records/entry.ts'
 import { boundOf } from '../records/months.ts'

@@ -71,7 +71,6 @@ const SHORTEST_MS = 60_000
 
 const CALENDAR = ['day', 'week', 'month'] as const
 const WEEKDAYS = ['Mon', 'Tue', 'Wed', 'Thu', 'Fri', 'Sat', 'Sun']
-const TIMES = { day: "'00:00'", week: "'Mon 00:00'", month: "'1 00:00'" } as const
 const UNITS = ['credits', 'requests', 'tokens'] as const
 
 /** Reads a duration such as `5h` or `30d`, in milliseconds. Returns undefined for any other text, and for a duration of more than ten years. */
@@ -132,29 +131,26 @@ function timingOf({ per, anchor, zone }: WindowTerms, problem: Tell): Timing {
       problem('anchor', 'expected purchase or first use', 'without an anchor, the window is the last hours')
     return { kind: 'rolling', ms: ms ?? 0 }
   }
-  const time = /^(?:(\w+) )?([01]\d|2[0-3]):([0-5]\d)$/.exec(anchor ?? '00:00')
-  const [, on = '', hour = '0', minute = '0'] = time ?? []
-  const weekday = WEEKDAYS.indexOf(on) + 1
-  const isDay = /^(?:[1-9]|1\d|2[0-8])$/.test(on)
-  const fits = on === '' || (calendar === 'week' && weekday > 0) || (calendar === 'month' && isDay)
-  if (!time || !fits)
-    problem(
-      'anchor',
-      `"${anchor}" is no beginning of a ${calendar}`,
-      `write purchase, first use, or a time like ${TIMES[calendar]}`,
-    )
-  const day = isDay ? Number(on) : 1
-  return {
-    kind: 'calendar',
-    calendar: {
-      per: calendar,
-      zone: zone ?? 'UTC',
-      weekday: weekday || 1,
-      day,
-      hour: Number(hour),
-      minute: Number(minute),
-    },
-  }
+  const begin = calendarWindow(calendar, anchor, zone)
+  if (begin) return { kind: 'calendar', calendar: begin }
+  const hint = `write purchase, first use, or a time like ${ANCHORS[calendar]}`
+  problem('anchor', `"${anchor}" is no beginning of a ${calendar}`, hint)
+  return { kind: 'rolling', ms: DAY_MS }
+}
+
+/** Examples of a time at which a window of a calendar begins. */
+export const ANCHORS = { day: "'00:00'", week: "'Mon 00:00'", month: "'1 00:00'" } as const
+
+/** Returns the windows of a calendar that begin at a time such as `08:00`, `Mon 08:00` or `15 08:00`. Undefined for another text. */
+export function calendarWindow(per: CalendarWindow['per'], anchor = '00:00', zone = 'UTC'): CalendarWindow | undefined {
+  const [, on, hour, minute] = /^(?:(\w+) )?([01]\d|2[0-3]):([0-5]\d)$/.exec(anchor) ?? []
+  if (hour === undefined) return undefined
+  const weekday = WEEKDAYS.indexOf(on ?? 'Mon') + 1
+  const day = /^(?:[1-9]|1\d|2[0-8])$/.test(on ?? '1') ? Number(on ?? '1') : 0
+  const fits = { day: on === undefined, week: weekday > 0, month: day > 0 }[per]
+  if (!fits) return undefined
+  const at = { per, zone, hour: Number(hour), minute: Number(minute) }
+  return { ...at, weekday: per === 'week' ? weekday : 1, day: per === 'month' ? day : 1 }
 }
 
 /** Returns what is wrong with terms. */

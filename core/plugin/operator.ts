@@ -16,7 +16,6 @@ export {
   balanceOf,
   credits,
   dayUsage,
-  isoTime,
   limitsView,
   policyOf,
   PRIVATE,
@@ -39,3 +38,4 @@ export { csvReply, type ListPage } from '../client/csv-reply.ts'
 export { smallJson } from '../client/small-json.ts'
 export { PLAIN_TEXT } from '../lib/printable.ts'
 export { sentence } from '../lib/sentence.ts'
+export { isoTime } from '../lib/iso-time.ts'

@@ -1,7 +1,7 @@
 /** Several keys that spend from one balance. */
 import { copyFileSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
-import t, { type Test } from 'tap'
+import t from 'tap'
 import { audit } from '../../core/ledger/audit.ts'
 import { disableInStore } from '../../core/keys/changes.ts'
 import { FIELDS } from '../../core/ledger/script/names.ts'
@@ -24,17 +24,6 @@ const BODY = { model: MODEL, max_tokens: 100, messages: [{ role: 'user', content
 const CHAT = '/v1/chat/completions'
 const NOTES = { endpoint: CHAT, model: MODEL, stream: false }
 
-/** An upstream whose replies have 10 tokens of input and 60 of output. */
-async function provider(t: Test): Promise<ScriptedUpstream> {
-  const upstream = await ScriptedUpstream.start(t)
-  upstream.script = (_received, res) =>
-    json(res, {
-      choices: [{ message: { content: 'x' }, finish_reason: 'stop' }],
-      usage: { prompt_tokens: 10, completion_tokens: 60 },
-    })
-  return upstream
-}
-
 /** Creates a key with a balance of its own, and others that spend from it. Returns their secrets. */
 async function keysOfOne(g: TestGateway, count: number, credits = 10n, cap?: bigint): Promise<[string, ...string[]]> {
   const first = await g.key('famC', credits)
@@ -48,7 +37,7 @@ t.test(
   { skip },
   async t => {
     const redis = await RealRedis.start(t)
-    const upstream = await provider(t)
+    const upstream = await ScriptedUpstream.plain(t)
     const env = { ...upstreamEnv(upstream.url), REDIS_URL: redis.url, ...recordsEnv() }
     const file: Edit = each => ownPrefix(each).set('ledger.lease', '3s').set('ledger.reapEvery', '1s')
     const one = new Place(t, file, env)
@@ -86,7 +75,7 @@ t.test(
 )
 
 t.test('the cap of a key is exact although its requests run at the same time', async t => {
-  const upstream = await provider(t)
+  const upstream = await ScriptedUpstream.plain(t)
   const g = await startGateway(t, { upstream: upstream.url })
   const [free, capped = ''] = await keysOfOne(g, 2, 10n, NANO / 100n)
   const answers = await Promise.all(Array.from({ length: 40 }, () => g.call(CHAT, { key: capped, body: BODY })))
@@ -107,7 +96,7 @@ t.test('a key with a cap whose balance has less gets what the balance has', asyn
 })
 
 t.test('each key sees its own history, usage and charges; the operator also those of the balance', async t => {
-  const upstream = await provider(t)
+  const upstream = await ScriptedUpstream.plain(t)
   const g = await startGateway(t, { upstream: upstream.url })
   const before = await g.key('famC')
   await g.call(CHAT, { key: before, body: BODY })
@@ -146,7 +135,7 @@ t.test('each key sees its own history, usage and charges; the operator also thos
 })
 
 t.test('a store that is lost gets back what each key has of its balance', async t => {
-  const upstream = await provider(t)
+  const upstream = await ScriptedUpstream.plain(t)
   const g = await startGateway(t, { upstream: upstream.url })
   const [first, capped = ''] = await keysOfOne(g, 2, 10n, NANO)
   for (const key of [first, capped, capped]) await g.call(CHAT, { key, body: BODY })
@@ -168,7 +157,7 @@ t.test('a store that is lost gets back what each key has of its balance', async 
 })
 
 t.test('a key of a balance is disabled, rotated and deleted without the others', async t => {
-  const upstream = await provider(t)
+  const upstream = await ScriptedUpstream.plain(t)
   const g = await startGateway(t, { upstream: upstream.url })
   const { changes } = g.gateway.keys
   const [first, second = '', third = ''] = await keysOfOne(g, 3)
@@ -250,7 +239,7 @@ t.test(
   { skip, timeout: 200_000 },
   async t => {
     const redis = await RealRedis.start(t)
-    const upstream = await provider(t)
+    const upstream = await ScriptedUpstream.plain(t)
     const env = { ...upstreamEnv(upstream.url), REDIS_URL: redis.url, ...recordsEnv() }
     const file: Edit = each => ownPrefix(each).set('ledger.lease', '3s').set('ledger.reapEvery', '1s')
     const place = new Place(t, file, env)
@@ -300,7 +289,7 @@ t.test(
 )
 
 t.test('a key with a lifetime is valid for that long from its first request on', async t => {
-  const upstream = await provider(t)
+  const upstream = await ScriptedUpstream.plain(t)
   const g = await startGateway(t, { upstream: upstream.url })
   const { keys, ledger } = g.gateway
   const create = (lifetimeMs: number) =>
@@ -488,7 +477,7 @@ t.test('changes that meet a disable leave the key disabled', async t => {
 })
 
 t.test('the first use of a key is noted until it is recorded', async t => {
-  const upstream = await provider(t)
+  const upstream = await ScriptedUpstream.plain(t)
   const g = await startGateway(t, { upstream: upstream.url })
   const { keys, ledger } = g.gateway
   const wish = { type: 'famC', name: '', credits: NANO, expiresAt: undefined, lifetimeMs: 86_400_000 }
@@ -541,7 +530,7 @@ t.test(
 )
 
 t.test('the first key of a balance sees only its own requests as soon as another one spends from it', async t => {
-  const upstream = await provider(t)
+  const upstream = await ScriptedUpstream.plain(t)
   const g = await startGateway(t, { upstream: upstream.url })
   const first = await g.key('famC')
   t.match(await g.call(CHAT, { key: first, body: BODY }), { status: 200 })
@@ -557,7 +546,7 @@ t.test(
   { skip: skip || (process.env['TEST_RECORDS'] === 'postgres' && 'the records are not in SQLite') },
   async t => {
     const redis = await RealRedis.start(t)
-    const upstream = await provider(t)
+    const upstream = await ScriptedUpstream.plain(t)
     const place = new Place(t, ownPrefix, { ...upstreamEnv(upstream.url), REDIS_URL: redis.url })
     const [file, backup] = ['records.sqlite', 'backup'].map(name => join(place.folder, 'data', name)) as [
       string,

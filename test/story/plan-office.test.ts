@@ -4,26 +4,15 @@ import t, { type Test } from 'tap'
 import { operate } from '../admin.ts'
 import type { Edit } from '../gateway-file.ts'
 import { Place } from '../process.ts'
-import { json, ScriptedUpstream } from '../upstream.ts'
+import { ScriptedUpstream } from '../upstream.ts'
 
 const MODEL = 'acme/famC-5.5'
 const BODY = { model: MODEL, max_tokens: 100, messages: [{ role: 'user', content: 'hi' }] }
 const CHAT = '/v1/chat/completions'
 const DAY_MS = 86_400_000
 
-/** An upstream whose replies have 10 tokens of input and 60 of output. */
-async function provider(t: Test): Promise<ScriptedUpstream> {
-  const upstream = await ScriptedUpstream.start(t)
-  upstream.script = (_received, res) =>
-    json(res, {
-      choices: [{ message: { content: 'x' }, finish_reason: 'stop' }],
-      usage: { prompt_tokens: 10, completion_tokens: 60 },
-    })
-  return upstream
-}
-
 async function office(t: Test, plan: object | undefined, more: Edit = file => file) {
-  const upstream = await provider(t)
+  const upstream = await ScriptedUpstream.plain(t)
   const scene = await operate(
     t,
     {},

@@ -4,25 +4,15 @@ import { audit } from '../../core/ledger/audit.ts'
 import { FIELDS } from '../../core/ledger/script/names.ts'
 import { statesIn } from '../../core/plans/state.ts'
 import { startGateway, type TestGateway, until } from '../gateway.ts'
-import { json, ScriptedUpstream } from '../upstream.ts'
+import { edited } from '../gateway-file.ts'
+import { ScriptedUpstream } from '../upstream.ts'
 
 const MODEL = 'acme/famC-5.5'
 const BODY = { model: MODEL, max_tokens: 100, messages: [{ role: 'user', content: 'hi' }] }
 const CHAT = '/v1/chat/completions'
 
-/** An upstream whose replies have 10 tokens of input and 60 of output. */
-async function provider(t: Test): Promise<ScriptedUpstream> {
-  const upstream = await ScriptedUpstream.start(t)
-  upstream.script = (_received, res) =>
-    json(res, {
-      choices: [{ message: { content: 'x' }, finish_reason: 'stop' }],
-      usage: { prompt_tokens: 10, completion_tokens: 60 },
-    })
-  return upstream
-}
-
 async function scene(t: Test, plan: object, more: Record<string, unknown> = {}): Promise<TestGateway> {
-  const upstream = await provider(t)
+  const upstream = await ScriptedUpstream.plain(t)
   return startGateway(t, {
     upstream: upstream.url,
     edit: file => file.set('keyTypes.famC.plan', plan).setAll('keyTypes.famC', more),
@@ -145,4 +135,34 @@ t.test('tools and agents see the windows of a plan', async t => {
   t.match(claude, { five_hour: { utilization: Number, resets_at: String }, seven_day: { utilization: Number } })
   const { json: codex } = await g.call('/api/codex/usage', { key })
   t.match(codex, { rate_limit: { allowed: true, primary_window: { limit_window_seconds: 18_000 } } })
+})
+
+t.test('an edit of the file counts from the next renewal on, and a plan that an operator has given stays', async t => {
+  const terms = (requests: number): object => ({ windows: [{ requests, per: 'day' }], until: '30d' })
+  const g = await scene(t, terms(2))
+  const { plans } = g.gateway.keys
+  const [key, own] = [await g.key('famC', 0n), await g.key('famC', 0n)]
+  await plans.set({ account: await g.id(own), id: 'own' }, { windows: [{ requests: 2, per: 'day' }], then: 'refuse' })
+  const buy = async (who: string): Promise<number> => {
+    const { status } = await g.call(CHAT, { key: who, body: BODY })
+    await g.settledAll([who])
+    return status
+  }
+  for (const status of [200, 200, 429]) for (const who of [key, own]) t.equal(await buy(who), status)
+  t.ok(await g.gateway.reload(edited(g.gateway.config.text, file => file.set('keyTypes.famC.plan', terms(5)))))
+  for (const who of [key, own]) t.equal(await buy(who), 429, 'what is running stays')
+  // As if a day had passed: the window in the store is of yesterday.
+  const { scripts } = g.gateway.ledger
+  for (const who of [key, own]) {
+    const { account } = scripts.keys.of(await g.id(who))
+    const text = (await scripts.redis.hget(account, FIELDS.windows)) ?? ''
+    const day = (at: string): string => String(Number(at) - 86_400_000)
+    await scripts.redis.hset(account, FIELDS.windows, text.replace(/:(\d{13}):(\d{13}):/, (_, from, ends) => `:${day(from)}:${day(ends)}:`)) // prettier-ignore
+    t.equal(await buy(who), 200)
+  }
+  const limitOf = async (who: string): Promise<unknown> => (await plans.of(await g.id(who)))?.terms.windows[0]?.requests
+  await until(async () => (await limitOf(key)) === 5)
+  t.equal(await limitOf(own), 2)
+  for (const status of [200, 200, 200, 200, 429]) t.equal(await buy(key), status)
+  for (const status of [200, 429]) t.equal(await buy(own), status)
 })

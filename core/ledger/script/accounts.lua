@@ -149,12 +149,13 @@ operations.replay = function(key, arg)
   local last = sums.ordinal
   local outcome = redis.call('HGET', key.outcomes, arg.id)
   local charge = tonumber(arg.charge)
+  local covered, tokens, claims = string.match(arg.plan, '^(%d+),(%d+),(%S+)$')
   local isKnown = isForGood(outcome)
   if outcome and not isKnown and isReaped then
     -- An exchange may be reaped more than once. A store that fell back may have given the same ordinal to another charge.
-    local reapedAt, charged = tonumber(string.match(outcome, ':(%d+)$')) or ordinal, chargeIn(outcome)
-    isKnown = reapedAt > ordinal or
-      (reapedAt == ordinal and (charged == charge or charged == tonumber(arg.reapedCharge)))
+    local reapedAt, ended = tonumber(string.match(outcome, ':(%d+)$')) or ordinal, readParts(string.sub(outcome, 2))
+    local isSame = ended.charge == charge or ended.charge == tonumber(arg.reapedCharge)
+    isKnown = reapedAt > ordinal or (reapedAt == ordinal and isSame and ended.covered == tonumber(covered or '0'))
   end
   if isKnown then
     -- The records have counted it with a later ordinal.
@@ -164,7 +165,6 @@ operations.replay = function(key, arg)
   if last >= ordinal and arg.recent ~= '1' then return 'known' end
   if ordinal <= tonumber(filledUpTo or '0') then return 'known' end
   local before = readParts(outcome and string.sub(outcome, 2) or arg.before)
-  local covered, tokens, claims = string.match(arg.plan, '^(%d+),(%d+),(%S+)$')
   local text, held = redis.call('GETDEL', key.hold), 0
   if text then
     local _, earlier, slotOrSharer, ofHold

@@ -93,10 +93,6 @@ local function isForGood(outcome)
   return outcome and string.sub(outcome, 1, 1) == 'F'
 end
 
-local function chargeIn(outcome)
-  return tonumber(string.match(outcome, '^%u(%-?%d+)'))
-end
-
 -- Returns the slot of a hold, and the key that it is of: '' if it has the name of its account.
 local function readSlot(slotOrSharer)
   return string.match(slotOrSharer, '^([01]):?(.*)$')
