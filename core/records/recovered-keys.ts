@@ -1,11 +1,11 @@
 /** Writes to the records what the store knows of accounts and keys, after the database fell back. */
-import { insertRows, type RecordedAccount, share } from './account-rows.ts'
+import { insertRows, planIn, type RecordedAccount, share, writePlan } from './account-rows.ts'
 import { bigintOf, type Database, insertAll, selectIn, type Sql, type Row } from './database.ts'
 import { insertKeys, type KeyRecord } from './key-rows.ts'
 import { numbered, numbersFor } from './numbers.ts'
 
 /** What the store knows of an account. */
-export type AccountInStore = Pick<RecordedAccount, 'id' | 'shared' | 'grants' | 'granted'>
+export type AccountInStore = Pick<RecordedAccount, 'id' | 'shared' | 'grants' | 'granted' | 'plan'>
 
 /** What the store knows of a key. */
 export interface KeyInStore extends Omit<KeyRecord, 'name' | 'batch' | 'hint' | 'status' | 'metadata'> {
@@ -43,6 +43,7 @@ export function recoverKeys(
       const { grants, granted } = await addGrants(sql, account, rows.get(account.id), { at, newId })
       done.grants += grants
       done.granted += granted
+      if (account.plan !== undefined) await recoverPlan(sql, account.id, account.plan)
     }
     return done
   })
@@ -140,12 +141,13 @@ async function updateOlder(sql: Sql, key: KeyInStore, row: Row | undefined, at: 
     digest,
     rotation,
     cap = null,
+    limits = null,
     lifetimeMs = null,
   } = key
   await sql.all(
     `UPDATE keys SET before = CASE WHEN account = (SELECT no FROM accounts WHERE id = ?) THEN before END,
      account = (SELECT no FROM accounts WHERE id = ?), type = ?, created = ?, status = ?, label = ?,
-     expires = ?, version = ?, digest = ?, rotation = ?, cap = ?, lifetime = ?, changed = ? WHERE no = ?`,
+     expires = ?, version = ?, digest = ?, rotation = ?, cap = ?, limits = ?, lifetime = ?, changed = ? WHERE no = ?`,
     [
       account,
       account,
@@ -158,12 +160,20 @@ async function updateOlder(sql: Sql, key: KeyInStore, row: Row | undefined, at: 
       digest,
       rotation,
       cap,
+      limits,
       lifetimeMs,
       at,
       row['no'] ?? null,
     ],
   )
   return true
+}
+
+/** Writes the plan of an account, unless the records have a later version. */
+async function recoverPlan(sql: Sql, account: string, plan: string): Promise<void> {
+  const versionOf = (text: string): number => (JSON.parse(text) as { readonly version: number }).version
+  const recorded = await planIn(sql, account)
+  if (recorded === undefined || versionOf(recorded) < versionOf(plan)) await writePlan(sql, account, plan)
 }
 
 /** Adds the grants of an account that the records lack. Only their sum is known. @returns their number, and their sum */

@@ -227,3 +227,28 @@ t.test('while nothing ends, no streams are read', { skip }, async t => {
   await until(() => times('spop') >= 5)
   t.equal(reads(), before)
 })
+
+t.test('plans and limits of keys that a database has lost come back from the store', { skip }, async t => {
+  const { ledger, id } = await account(t)
+  const keys = new Keys(ledger, 0, Date.now)
+  const windows = [{ requests: 5, per: 'day' }]
+  await keys.plans.set({ account: id, id: 'a' }, { windows, then: 'refuse', until: '30d' })
+  const { database } = ledger.records
+  const rows = async (): Promise<unknown> =>
+    database.all(
+      'SELECT a.plan, a.plan_until, a.grants, k.limits, k.version FROM accounts a JOIN keys k ON k.no = a.no',
+    )
+  const before = await rows()
+  await keys.plans.extend({ account: id, id: 'b' }, () => undefined)
+  await keys.changes.edit(id, { limits: '{"maxOutput":5}' })
+  const after = await rows()
+  // The database falls back to before both changes.
+  const [[row]] = [before as Record<string, string>[]]
+  await database.transaction(async sql => {
+    await sql.all('UPDATE accounts SET plan = ?, plan_until = ?, grants = ?', [row?.['plan'] ?? '', row?.['plan_until'] ?? 0, row?.['grants'] ?? 0]) // prettier-ignore
+    await sql.all("DELETE FROM grants WHERE id = 'b'")
+    await sql.all('UPDATE keys SET limits = NULL, version = 1')
+  })
+  await recover(ledger)
+  t.same(await rows(), after)
+})

@@ -210,6 +210,7 @@ async function readAccount(scripts: Scripts, id: string): Promise<InStore | unde
     shared: parts.size > 0,
     grants: numberIn(fields, 'grants'),
     granted,
+    plan: fields[FIELDS.plan],
     settled: granted - balance - amount('held'),
     balance,
     ordinal: numberIn(fields, 'ordinal'),
@@ -248,6 +249,7 @@ function keyIn(
     label: of('label') ?? '',
     rotation: numberIn(fields, 'rotation'),
     cap: of('cap') ? BigInt(of('cap') ?? 0) : undefined,
+    limits: of('limits') || undefined,
     lifetimeMs: of('lifetime') ? numberIn(fields, 'lifetime') : undefined,
   }
 }
