@@ -169,9 +169,12 @@ async function updateOlder(sql: Sql, key: KeyInStore, row: Row | undefined, at: 
   return true
 }
 
+function versionOf(plan: string): number {
+  return (JSON.parse(plan) as { readonly version: number }).version
+}
+
 /** Writes the plan of an account, unless the records have a later version. */
 async function recoverPlan(sql: Sql, account: string, plan: string): Promise<void> {
-  const versionOf = (text: string): number => (JSON.parse(text) as { readonly version: number }).version
   const recorded = await planIn(sql, account)
   if (recorded === undefined || versionOf(recorded) < versionOf(plan)) await writePlan(sql, account, plan)
 }

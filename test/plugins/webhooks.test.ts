@@ -1,6 +1,7 @@
 import { createHmac, randomBytes } from 'node:crypto'
 import { createServer, type ServerResponse } from 'node:http'
 import t, { type Test } from 'tap'
+import { FIELDS } from '../../core/ledger/script/names.ts'
 import { timedId } from '../../core/lib/ids.ts'
 import { NANO } from '../../core/money/credits.ts'
 import type { Notice } from '../../core/records/notices.ts'
@@ -265,6 +266,7 @@ t.test('a shop is told when a plan is nearly used up, renews and ends soon', asy
   })
   const key = await g.key('famC', 0n)
   const account = await g.id(key)
+  const renewed = (): number => receiver.got.filter(({ type }) => type === 'plan.renewed').length
   const buy = async (count: number): Promise<void> => {
     for (let request = 0; request < count; request++) await g.call('/v1/chat/completions', { key, body: CHAT })
     await g.settled(key)
@@ -274,12 +276,22 @@ t.test('a shop is told when a plan is nearly used up, renews and ends soon', asy
   await buy(2)
   const low = await receiver.next('plan.low')
   t.match(low.data, { balance_id: account, plan: { type: 'famC', valid: true }, window: { window: 1, unit: 'requests', limit: '10' } }) // prettier-ignore
+  t.equal(renewed(), 0)
+  // As if the window in the store were that of the hour before.
+  const { scripts } = g.gateway.ledger
+  const own = scripts.keys.of(account).account
+  const text = (await scripts.redis.hget(own, FIELDS.windows)) ?? ''
+  const earlier = (at: string): string => String(Number(at) - 3_600_000)
+  await scripts.redis.hset(own, FIELDS.windows, text.replace(/:(\d{13}):(\d{13}):/, (_, from, ends) => `:${earlier(from)}:${earlier(ends)}:`)) // prettier-ignore
   await buy(1)
+  await until(() => renewed() === 1)
+  const { data } = receiver.got.find(({ type }) => type === 'plan.renewed') as Got
+  t.match(data, { balance_id: account, plan: { type: 'famC', valid: true, ends_at: /Z$/ } })
   // The store has a clock of its own, so a reset stands in for the time that passes.
   await g.gateway.keys.plans.reset({ account, id: 'reset' }, 0)
   await buy(9)
   await until(() => receiver.got.filter(({ type }) => type === 'plan.low').length === 2)
-  t.equal(receiver.got.length, 2, 'once for each window')
+  t.equal(receiver.got.length, 3, 'once for each window')
   ahead = 0.6 * 86_400_000
   const ending = await receiver.next('plan.ending')
   t.match(ending.data, { balance_id: account, plan: { type: 'famC', ends_at: /Z$/ } })
