@@ -113,6 +113,8 @@ function wordsOf({ reason, code }: operator.CodeRefused, hasKey: boolean): strin
       return code && code.kind !== 'key' && code.type !== ''
         ? `This code is for keys of the type "${code.type}".`
         : 'This code cannot be redeemed at the moment. Ask your reseller.'
+    case 'no plan':
+      return 'This code cannot be redeemed at the moment. Ask your reseller.'
     default:
       return 'There is no such code. Check its letters.'
   }

@@ -350,10 +350,12 @@ function holdRequest(
   // A stream's hold grows with it, and a stream can be ended. A JSON reply must be covered completely.
   const choices = x.format.choices(x.body)
   const all = limit === Infinity ? terms.unlimitedOutput * choices : limit
-  const ahead = stream ? Math.min(limit, holdAhead * choices) : all
   const calls = metering.heldCalls(x, terms)
+  // What costs nothing does not grow, so its tokens are held completely.
+  const isFree = metering.holdFor(x, all, terms, calls) === 0n
+  const ahead = stream && !isFree ? Math.min(limit, holdAhead * choices) : all
   const amount = metering.holdFor(x, ahead, terms, calls)
-  const leastAhead = Math.min(ahead, leastOutput(x, terms, host))
+  const leastAhead = isFree ? all : Math.min(ahead, leastOutput(x, terms, host))
   const leastCalls = metering.heldCalls(x, terms, 1)
   const least = metering.holdFor(x, leastAhead, terms, leastCalls)
   const tokens = {

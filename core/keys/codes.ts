@@ -114,7 +114,7 @@ export class CodeBook {
       const grant = { id, amount: code.amount, notes: { reason: 'code', code: code.id } }
       return this.#ledger.accounts.grant(key.account, grant, also)
     }
-    if (!terms) throw new CodeRefused('other type', code)
+    if (!terms) throw new CodeRefused('no plan', code)
     const wish = { account: key.account, id, note: `redeem code ${code.id}`, also }
     return this.#keys.plans.buy(wish, terms, code.type)
   }

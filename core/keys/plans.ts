@@ -4,9 +4,21 @@
  * statement.
  */
 import type { Ledger } from '../ledger/ledger.ts'
+import { lru } from '../lib/lru.ts'
 import { after } from '../plans/calendar.ts'
-import { digestOf, isValid, newPlan, periodOf, type Plan, planFrom, spanOf, type StoredPlan } from '../plans/plan.ts'
+import {
+  countedBy,
+  digestOf,
+  isValid,
+  newPlan,
+  periodOf,
+  type Plan,
+  planFrom,
+  spanOf,
+  type StoredPlan,
+} from '../plans/plan.ts'
 import { MAX_AMOUNT, parseDecimal } from '../money/credits.ts'
+import { statesIn } from '../plans/state.ts'
 import { durationMs, type PlanTerms, type PlanWindow } from '../plans/terms.ts'
 import { planIn, writePlan } from '../records/account-rows.ts'
 import { type Also, Impossible } from '../records/database.ts'
@@ -28,9 +40,13 @@ export interface PlanWish {
   readonly also?: Also | undefined
 }
 
+/** Ends of plans that this process has noted. Others may note them too, which changes nothing. */
+const NOTED_MAX = 10_000
+
 /** Changes the plans of the balances of a ledger. */
 export class Plans {
   readonly #ledger: Ledger
+  readonly #lapsed = lru<string, true>(NOTED_MAX)
 
   constructor(ledger: Ledger) {
     this.#ledger = ledger
@@ -56,8 +72,8 @@ export class Plans {
   }
 
   /**
-   * Extends a plan by one period: by its `until`. One that has ended begins again now. Terms of a
-   * key type are those of today from then on.
+   * Extends a plan by one period: by its `until`. One that has ended begins again now,
+   * with the terms of its key type as they are today.
    * @param termsOf returns the terms of a key type
    * @throws as `set`; RangeError if the balance has no plan that ends
    */
@@ -83,13 +99,13 @@ export class Plans {
 
   /** Ends a plan now. @throws as `set`; RangeError if the balance has no plan */
   end(wish: PlanWish): Promise<boolean> {
-    return this.#change(wish, 'ended', (plan, now) => ({ ...changed(needed(plan)), until: now }))
+    return this.#change(wish, 'ended', (plan, now) => ({ ...changed(valid(plan, now)), until: now }))
   }
 
   /** Lets a window begin anew now, with nothing used. @throws as `end`; RangeError if it has no such window */
   reset(wish: PlanWish, place: number): Promise<boolean> {
     return this.#change(wish, 'reset', (plan, now) => {
-      const before = needed(plan)
+      const before = valid(plan, now)
       windowAt(before, place)
       return { ...changed(before), resets: { ...before.resets, [place]: now } }
     })
@@ -100,11 +116,16 @@ export class Plans {
    * @param amount a plain decimal, in the window's unit
    * @throws as `reset`
    */
-  add(wish: PlanWish, place: number, amount: string): Promise<boolean> {
+  async add(wish: PlanWish, place: number, amount: string): Promise<boolean> {
+    const inStore = await this.#ledger.reads.knownBalance(wish.account)
+    const state = statesIn(inStore?.windows)
     return this.#change(wish, 'extra', (plan, now) => {
-      const before = needed(plan)
+      const before = valid(plan, now)
       const window = windowAt(before, place)
-      const until = spanOf(before, place, now)?.until ?? after(now, periodOf(window), 1)
+      const { ends = 0 } = (state.shape === before.shape && state.byPlace.get(place)) || {}
+      // One that has begun with a use ends when the store says.
+      const isRunning = window.timing.kind === 'first use' && ends > now
+      const until = isRunning ? ends : (spanOf(before, place, now)?.until ?? after(now, periodOf(window), 1))
       const known = before.extras?.[place]
       const all = amountIn(window, amount) + (known && known.until > now ? BigInt(known.amount) : 0n)
       return { ...changed(before), extras: { ...before.extras, [place]: { amount: String(all), until } } }
@@ -122,12 +143,24 @@ export class Plans {
     { from, terms }: { readonly from: number; readonly terms: PlanTerms | undefined },
   ): Promise<boolean> {
     const id = `plan:${plan.at}:renewed:${from}`
-    const also: Also = async sql => addNotices(sql, await this.#noticesOf({ event: 'renewed', account, plan }))
-    return this.#change({ account, id, also }, 'renewed', before =>
-      terms && before?.at === plan.at && digestOf(terms) !== before.of
-        ? { ...changed(before), ...withTerms(before, terms) }
-        : before,
-    )
+    const also: Also = async sql => {
+      const text = await planIn(sql, account)
+      if (text !== undefined)
+        addNotices(sql, await this.#noticesOf({ event: 'renewed', account, plan: planFrom(text) }))
+    }
+    return this.#change({ account, id, also }, 'renewed', before => {
+      if (before?.at !== plan.at) return before
+      const isEdited = terms !== undefined && digestOf(terms) !== before.of
+      return { ...changed(before), ...(isEdited && withTerms(before, terms)), renewedAt: from }
+    })
+  }
+
+  /** Notes in the background, once in each process, that a plan has ended by itself. */
+  noteLapse(account: string, plan: Plan): void {
+    const name = `${account} ${plan.until}`
+    if (this.#lapsed.has(name)) return
+    this.#lapsed.set(name, true)
+    this.lapsed(account, plan).catch(() => this.#lapsed.delete(name))
   }
 
   /** Notes that a plan has ended by itself. @throws as `set` */
@@ -168,10 +201,15 @@ function needed(plan: Plan | undefined): Plan {
   return plan
 }
 
+function valid(plan: Plan | undefined, now: number): Plan {
+  if (!isValid(needed(plan), now)) throw new Impossible('the plan of this balance has ended')
+  return needed(plan)
+}
+
 function windowAt(plan: Plan, place: number): PlanWindow {
   const window = plan.windows[place]
-  if (!window) throw new Impossible(`the plan of this balance has ${plan.windows.length} windows`)
-  return window
+  if (window) return window
+  throw new Impossible(`there is no window ${place + 1}: the last one of this plan is ${plan.windows.length}`)
 }
 
 /** Reads an amount of a window's unit. */
@@ -183,14 +221,14 @@ function amountIn({ unit }: PlanWindow, text: string): bigint {
   return amount
 }
 
-/** Returns a plan that is extended by one period. @param today the terms of its key type, which replace its own */
+/** Returns a plan that is extended by one period. @param today the terms of its key type. A valid plan takes them when it renews */
 function extended(plan: Plan, now: number, today: PlanTerms | undefined): StoredPlan {
-  if (plan.until === undefined) throw new Impossible('the plan of this balance does not end')
-  const terms = today ?? plan.terms
-  const ms = durationMs(terms.until ?? plan.terms.until ?? '')
+  if (plan.until === undefined)
+    throw new Impossible('the plan of this balance does not end, so that it cannot be extended; set one with "until"')
+  const ms = durationMs(today?.until ?? plan.terms.until ?? '')
   if (ms === undefined) throw new Impossible('the plan of this balance has no period')
-  if (plan.until <= now) return { ...newPlan(terms, now, plan.type), version: plan.version + 1, until: now + ms }
-  return { ...changed(plan), ...withTerms(plan, terms), until: plan.until + ms }
+  if (plan.until > now) return { ...changed(plan), until: plan.until + ms }
+  return { ...newPlan(today ?? plan.terms, now, plan.type), version: plan.version + 1, until: now + ms }
 }
 
 /** The next version of a plan. */
@@ -198,12 +236,19 @@ function changed(plan: Plan): Plan {
   return { ...plan, version: plan.version + 1 }
 }
 
-function withTerms({ type }: Plan, terms: PlanTerms): Partial<StoredPlan> {
-  return { terms, ...(type !== undefined && { of: digestOf(terms) }) }
+/** Returns other terms for a plan. What was changed by hand stays for windows that count the same as before. */
+function withTerms({ type, terms: before, resets, extras }: Plan, terms: PlanTerms): Partial<StoredPlan> {
+  const isSame = (place: string): boolean => {
+    const [one, other] = [before.windows[Number(place)], terms.windows[Number(place)]]
+    return one !== undefined && other !== undefined && countedBy(one) === countedBy(other)
+  }
+  const kept = <T>(changes: Readonly<Record<string, T>> | undefined): Record<string, T> | undefined =>
+    changes && Object.fromEntries(Object.entries(changes).filter(([place]) => isSame(place)))
+  return { terms, ...(type !== undefined && { of: digestOf(terms) }), resets: kept(resets), extras: kept(extras) }
 }
 
 /** Returns what is stored of a plan. */
-function stored({ version, terms, at, until, type, of, resets, extras }: StoredPlan): StoredPlan {
+function stored({ version, terms, at, until, type, of, renewedAt, resets, extras }: StoredPlan): StoredPlan {
   return {
     version,
     terms,
@@ -211,6 +256,7 @@ function stored({ version, terms, at, until, type, of, resets, extras }: StoredP
     ...(until !== undefined && { until }),
     ...(type !== undefined && { type }),
     ...(of !== undefined && { of }),
+    ...(renewedAt !== undefined && { renewedAt }),
     ...(resets && { resets }),
     ...(extras && { extras }),
   }

@@ -25,8 +25,13 @@ export type HoldAnswer =
 
 /** Why a hold gets nothing although the balance may have enough. */
 export type Limited =
-  /** A rate of the key is used up, for so long. */
-  | { readonly kind: 'limited'; readonly what: 'requests' | 'tokens'; readonly waitMs: number }
+  /** A rate of the key is used up, for so long, and all of it is there again after `fullInMs`. */
+  | {
+      readonly kind: 'limited'
+      readonly what: 'requests' | 'tokens'
+      readonly waitMs: number
+      readonly fullInMs: number
+    }
   /**
    * A window has too little: `used`, or because running holds have `filled` it. It is one of the plan or of the key's limits.
    * `balance`: what the balance has, which may be below zero.
@@ -47,8 +52,11 @@ export interface HoldBounds {
   readonly credits: boolean
   /** What a key may be charged in its life, by its type, in nano-credits. */
   readonly cap: bigint | undefined
-  /** Return the windows of the plan that count the request, and those of the key, as the script asks for them. */
-  readonly windows: (now: number) => string
+  /**
+   * Return the windows of the plan that count the request, and those of the key, as the script asks for them. A request that
+   * runs goes on with a plan that ends.
+   */
+  readonly windows: (now: number, isRunning?: boolean) => string
   readonly keyWindows: (now: number) => string
   /** The requests and tokens that a minute allows, as the script asks for them. */
   readonly rates: string

@@ -83,7 +83,7 @@ export function extendOperation(
     bucket,
     notes: notesText({ ...request.notes, ...notes }),
     verdict,
-    windows: request.bounds?.windows(now) ?? '',
+    windows: request.bounds?.windows(now, true) ?? '',
     keyWindows: request.bounds?.keyWindows(now) ?? '',
     typeCap: request.bounds?.cap ?? '',
     tokens: hold.tokens,

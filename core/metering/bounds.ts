@@ -6,7 +6,7 @@ import type { HoldBounds } from '../ledger/hold.ts'
 import { NANO } from '../money/credits.ts'
 import { inputTokens, type Usage } from '../money/usage.ts'
 import { allows, type KeyLimits, keyWindowsAsked, narrowed, ratesAsked } from '../plans/limits.ts'
-import { askedOf } from '../plans/plan.ts'
+import { askedOf, isValid } from '../plans/plan.ts'
 
 /** The tokens that a request may use, and those of the least amount that it takes. */
 export interface AskedTokens {
@@ -45,7 +45,8 @@ export function boundsOf(
     plan,
     credits: plan?.terms.then !== 'refuse',
     cap: limits.credits,
-    windows: now => (plan ? askedOf(plan, ids, groups, now) : ''),
+    windows: (now, isRunning = false) =>
+      plan && (isRunning || isValid(plan, now)) ? askedOf(plan, ids, groups, now) : '',
     keyWindows: now => keyWindowsAsked(limits, now),
     rates,
     ...tokens,

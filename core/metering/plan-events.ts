@@ -4,8 +4,8 @@ import type { Keys } from '../keys/keys.ts'
 import type { Hold } from '../ledger/hold.ts'
 import type { Log } from '../lib/log.ts'
 import { lru } from '../lib/lru.ts'
-import { isValid } from '../plans/plan.ts'
-import { nameOf, statesIn, windowViews } from '../plans/state.ts'
+import { isValid, type Plan } from '../plans/plan.ts'
+import { nameOf, windowViews } from '../plans/state.ts'
 
 /** Events that this process has noted. Others may note them too, which changes nothing. */
 const NOTED_MAX = 10_000
@@ -44,17 +44,12 @@ export class PlanEvents {
   note({ account, standing, request }: NotedHold): void {
     const plan = request.bounds?.plan
     if (!plan) return
-    if (!isValid(plan, this.#now())) {
-      this.#once(`${account} ${plan.until}`, () => this.#keys.plans.lapsed(account, plan))
-      return
-    }
+    if (!isValid(plan, this.#now())) return this.#keys.plans.noteLapse(account, plan)
     const { widest } = plan
-    if (widest === undefined || !standing?.renewed.includes(widest)) return
-    const { from = 0 } = statesIn(standing.windows).byPlace.get(widest) ?? {}
-    // An operator has reset it, which is noted already.
-    if (from === plan.resets?.[widest]) return
+    const from = widest === undefined ? undefined : beganAt(standing?.windows, widest)
+    if (widest === undefined || from === undefined || !isRenewal(plan, widest, from, standing)) return
     const terms = plan.type === undefined ? undefined : this.#keyTypes.get(plan.type)?.plan
-    this.#inTheBackground(this.#keys.plans.renewed(account, plan, { from, terms }))
+    this.#once(`${account} renewed ${from}`, () => this.#keys.plans.renewed(account, plan, { from, terms }))
   }
 
   /** Notes which windows of a plan are nearly used up when a request has ended. It is told once for each window. */
@@ -63,13 +58,20 @@ export class PlanEvents {
     used: { readonly charge: bigint; readonly tokens: number },
   ): void {
     const plan = request.bounds?.plan
-    const claimed = plan && standing ? placesIn(claims) : []
-    if (!plan || claimed.length === 0) return
+    const claimed = claimsIn(plan && standing ? claims : '')
+    if (!plan || claimed.size === 0) return
     const own = { credits: used.charge, requests: 1n, tokens: BigInt(used.tokens) }
     for (const view of windowViews(plan, standing?.windows, this.#now())) {
       const isLow = (view.used + own[view.window.unit]) * 100n >= view.limit * LOW_PERCENT
-      if (!isLow || !claimed.includes(view.place)) continue
-      const event = { event: 'low', account, plan, window: view } as const
+      if (!isLow || !claimed.has(view.place)) continue
+      const taken = claimed.get(view.place) ?? 0n
+      const window = {
+        ...view,
+        used: view.used + own[view.window.unit],
+        held: view.held > taken ? view.held - taken : 0n,
+      }
+      const left = view.limit - window.used - window.held
+      const event = { event: 'low', account, plan, window: { ...window, left: left > 0n ? left : 0n } } as const
       this.#once(`${account} ${nameOf(plan, view, this.#now())}`, () => this.#keys.plans.low(event))
     }
   }
@@ -77,15 +79,33 @@ export class PlanEvents {
   #once(name: string, note: () => Promise<unknown>): void {
     if (this.#noted.has(name)) return
     this.#noted.set(name, true)
-    this.#inTheBackground(note())
-  }
-
-  #inTheBackground(work: Promise<unknown>): void {
-    work.catch((cause: unknown) => this.#log.warn({ err: cause }, 'a change of a plan cannot be noted at the moment'))
+    note().catch((cause: unknown) => {
+      // A later request tries again.
+      this.#noted.delete(name)
+      this.#log.warn({ err: cause }, 'a change of a plan cannot be noted at the moment')
+    })
   }
 }
 
-/** Returns the windows that a hold has taken something of. */
-function placesIn(claims: string): readonly number[] {
-  return [...claims.matchAll(/(?:^|\/)w(\d+)/g)].map(([, place]) => Number(place))
+/** Returns what a hold has taken of the windows of its plan, by their places. */
+function claimsIn(claims: string): ReadonlyMap<number, bigint> {
+  const taken = [...claims.matchAll(/(?:^|\/)w(\d+)\w+@[\d-]+:(\d+)/g)]
+  return new Map(taken.map(([, place, number]) => [Number(place), BigInt(number ?? 0)]))
+}
+
+/** Returns when a window began, from the text of the script. */
+function beganAt(windows: string | undefined, place: number): number | undefined {
+  const from = new RegExp(` ${place}:\\w:\\w:\\d+:(\\d+):`).exec(windows ?? '')?.[1]
+  return from === undefined ? undefined : Number(from)
+}
+
+/**
+ * Whether the widest window has begun anew since the last time that was recorded. Its first one, and one that an operator has reset,
+ * are no renewals.
+ */
+function isRenewal(plan: Plan, widest: number, from: number, standing: Hold['standing']): boolean {
+  if (from <= (plan.renewedAt ?? plan.at) || from === plan.resets?.[widest]) return false
+  // It is not known when the first use was.
+  const isFirstUse = plan.windows[widest]?.timing.kind === 'first use' && plan.renewedAt === undefined
+  return !isFirstUse || standing?.renewed.includes(widest) === true
 }

@@ -5,7 +5,7 @@ import type { HoldAnswer, HoldRequest, Limited } from '../ledger/hold.ts'
 import { formatCredits } from '../money/credits.ts'
 import type { KeyLimits } from '../plans/limits.ts'
 import { isValid } from '../plans/plan.ts'
-import type { RateNow } from '../plans/rates.ts'
+import { type RateNow, ratesNow } from '../plans/rates.ts'
 import type { PlanWindow } from '../plans/terms.ts'
 
 /** Who is refused, and when. */
@@ -42,7 +42,7 @@ export function refusal(answer: HoldAnswer, request: HoldRequest, refused: Refus
       return new GatewayError('rate_limited', {
         message: `This key has used up its ${answer.what} of a minute.`,
         retryAfterMs: Math.max(1, answer.waitMs),
-        headers: format.rateHeaders(usedUp(limits, answer), now),
+        headers: format.rateHeaders(usedUp(limits, answer, now), now),
       })
     case 'used':
     case 'filled':
@@ -58,9 +58,13 @@ export function refusal(answer: HoldAnswer, request: HoldRequest, refused: Refus
 }
 
 /** The rate that is used up. */
-function usedUp(limits: KeyLimits, { what, waitMs }: Extract<Limited, { kind: 'limited' }>): RateNow[] {
-  const limit = what === 'requests' ? limits.requestsPerMinute : limits.tokensPerMinute
-  return [{ unit: what, limit, left: 0, fullInMs: waitMs }]
+function usedUp(
+  limits: KeyLimits,
+  { what, fullInMs }: Extract<Limited, { kind: 'limited' }>,
+  now: number,
+): readonly RateNow[] {
+  const due = now + fullInMs
+  return ratesNow(limits, what === 'requests' ? [due] : [0, due], now).filter(({ unit }) => unit === what)
 }
 
 function ofWindow(
@@ -78,11 +82,13 @@ function ofWindow(
     })
   const needs = window?.unit === 'tokens' ? `${request.bounds?.leastTokens ?? 0} tokens` : formatCredits(request.least)
   const also = plan?.terms.then === 'credits' && !isOfKey ? ` The balance has ${formatCredits(balance)} credits.` : ''
-  // A window that has something left may have too little for this request.
   const asked = window?.unit === 'requests' ? '' : ` This request may need ${needs}.`
+  // A window may have something left, but too little for this request.
+  const tooLittle =
+    window?.unit === 'requests' ? `This key has used up ${name}` : `What this key has left of ${name} is too little`
   const waitMs = Math.max(1000, resetsAt - now)
   return new GatewayError('window_exhausted', {
-    message: `This key has used up ${name} until ${iso(resetsAt)}.${asked}${also} For more, ask ${contact}.`,
+    message: `${tooLittle} until ${iso(resetsAt)}.${asked}${also} For more, ask ${contact}.`,
     resetsAt,
     ...afterWait(waitMs),
   })

@@ -39,20 +39,22 @@ export function windowAt(calendar: CalendarWindow, now: number): Span {
 }
 
 function windowOf(calendar: CalendarWindow, now: number): Span {
-  const { zone } = calendar
-  const at = DateTime.fromMillis(now, { zone })
-  const starts = [-1, 0, 1, 2].map(nth => startOf(calendar, at.plus({ [`${calendar.per}s`]: nth })))
+  // The date alone decides, so that clock changes near now do not.
+  const { year, month, day } = DateTime.fromMillis(now, { zone: calendar.zone })
+  const date = DateTime.utc(year, month, day)
+  const starts = [-2, -1, 0, 1, 2].map(nth => startOf(calendar, date.plus({ [`${calendar.per}s`]: nth })))
   const next = starts.findIndex(start => start > now)
   return { from: starts[next - 1] ?? now, until: starts[next] ?? now }
 }
 
-/** Returns the beginning of the window that begins in the same day, week or month. */
-function startOf({ per, weekday, day, hour, minute }: CalendarWindow, at: DateTime): number {
+/** Returns the beginning of the window that begins in the day, the week or the month of a date. */
+function startOf({ per, zone, weekday, day: dayOfMonth, hour, minute }: CalendarWindow, date: DateTime): number {
   const unit: DateTimeUnit = per
-  const days = { day: 0, week: weekday - 1, month: day - 1 }[per]
-  const begin = at.startOf(unit).plus({ days })
-  // A local time that does not exist is the one an hour later.
-  return begin.set({ hour, minute }).toMillis()
+  const days = { day: 0, week: weekday - 1, month: dayOfMonth - 1 }[per]
+  const { year, month, day } = date.startOf(unit).plus({ days })
+  const begin = DateTime.fromObject({ year, month, day, hour, minute }, { zone })
+  // A local time that comes twice is the first one. One that does not exist is as long after the gap as it is in it.
+  return Math.min(...begin.getPossibleOffsets().map(possible => possible.toMillis()))
 }
 
 /** Returns the time a number of periods after another. The last days of a month stand for those that it does not have. */
@@ -65,10 +67,18 @@ export function after(at: number, period: Period, count: number): number {
 
 /** Returns the window that a time is in, of those that follow each other from a purchase on. The first one begins there. */
 export function windowSince(purchasedAt: number, period: Period, now: number): Span {
-  const guess = Math.floor((now - purchasedAt) / lengthOf(period))
-  let nth = Math.max(0, guess - 1)
+  let nth = Math.max(0, Math.floor((now - purchasedAt) / usualMs(period)))
+  while (nth > 0 && after(purchasedAt, period, nth) > now) nth--
   while (after(purchasedAt, period, nth + 1) <= now) nth++
   return { from: after(purchasedAt, period, nth), until: after(purchasedAt, period, nth + 1) }
+}
+
+/** Milliseconds of a usual day, week and month. */
+const USUAL_MS = { day: 24 * 3_600_000, week: 168 * 3_600_000, month: 30 * 86_400_000 } as const
+
+/** Returns the time that a period usually takes, in milliseconds. */
+export function usualMs(period: Period): number {
+  return 'ms' in period ? period.ms : USUAL_MS[period.per]
 }
 
 /** Milliseconds of the longest day, week and month, by which windows are compared and found. */

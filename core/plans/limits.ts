@@ -2,9 +2,9 @@
 import { AddressRanges, isRange } from '../lib/addresses.ts'
 import { duration } from '../lib/duration.ts'
 import { lru } from '../lib/lru.ts'
-import { parseDecimal } from '../money/credits.ts'
+import { MAX_AMOUNT, parseDecimal } from '../money/credits.ts'
 import { factorFrom } from '../money/price-factor.ts'
-import { windowAt } from './calendar.ts'
+import { type Span, windowAt } from './calendar.ts'
 import { isListed } from './listed.ts'
 
 /** Limits as they are written, in gateway.yaml and of a key. */
@@ -115,6 +115,11 @@ export function keyWindowsAsked({ creditsPerDay }: Pick<KeyLimits, 'creditsPerDa
   if (creditsPerDay === undefined) return ''
   const { from, until } = windowAt(UTC_DAY, now)
   return `1 0:c:c:${creditsPerDay}:${from}:${until}`
+}
+
+/** Returns the windows of a key of which so much is used, as the script writes them. @param used nano-credits */
+export function keyWindowsUsed({ from, until }: Span, used: bigint): string {
+  return `1 0:c:c:${MAX_AMOUNT}:${from}:${until}:0:${used > 0n ? used : 0n}`
 }
 
 /** Returns the rates of a key's limits, as the script asks for them; '' for none. */

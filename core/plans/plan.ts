@@ -3,7 +3,7 @@ import { hash } from 'node:crypto'
 import { lru } from '../lib/lru.ts'
 import { after, lengthOf, partMs, type Period, type Span, windowAt, windowSince } from './calendar.ts'
 import { isListed } from './listed.ts'
-import { cachedWeight, durationMs, type PlanTerms, type PlanWindow, readWindows } from './terms.ts'
+import { cachedWeight, durationMs, type PlanTerms, type PlanWindow, readWindows, type WindowTerms } from './terms.ts'
 
 /** A plan as the records and the store have it, as JSON. */
 export interface StoredPlan {
@@ -17,6 +17,8 @@ export interface StoredPlan {
   /** The key type that it was copied from, and the digest of the terms there. Left out for terms of its own. */
   readonly type?: string | undefined
   readonly of?: string | undefined
+  /** When its widest window began anew, as far as that is recorded. */
+  readonly renewedAt?: number | undefined
   /** When a window was reset by hand, by its place. */
   readonly resets?: Readonly<Record<string, number>> | undefined
   /** What was added to a window by hand, in its unit, and until when, by its place. */
@@ -46,20 +48,19 @@ export function planFrom(text: string): Plan {
 function read(stored: StoredPlan): Plan {
   const { terms, at } = stored
   const windows = readWindows(terms.windows)
-  const counted = terms.windows.map(({ per, anchor, zone, models }, place) => ({
-    unit: windows[place]?.unit,
-    per,
-    anchor,
-    zone,
-    models,
-  }))
   return {
     ...stored,
     windows,
-    shape: hash('sha256', JSON.stringify([at, counted])).slice(0, 8),
+    shape: hash('sha256', JSON.stringify([at, terms.windows.map(countedBy)])).slice(0, 8),
     widest: widestOf(windows),
     cached: cachedWeight(terms) ?? 0n,
   }
+}
+
+/** Returns what a window counts and when, other than how much: windows with the same text are the same window. */
+export function countedBy({ credits, requests, per, anchor, zone, models }: WindowTerms): string {
+  const unit = credits === undefined ? (requests === undefined ? 'tokens' : 'requests') : 'credits'
+  return JSON.stringify({ unit, per, anchor, zone, models })
 }
 
 /** Returns the digest of terms, by which a change of them is noticed. */
@@ -133,7 +134,7 @@ export function amountIn(plan: Plan, place: number, now: number): bigint {
 export const KINDS = { calendar: 'c', purchase: 'c', 'first use': 'u', rolling: 'r' } as const
 
 /**
- * Returns the windows of a plan that count a model, as the script asks for them; '' if none does.
+ * Returns the windows of a plan that count a model, as the script asks for them; '' if none does. The plan may have ended.
  * @param ids by which the model may be listed
  * @param groups the groups of models
  * @param now by the store's clock
@@ -144,7 +145,6 @@ export function askedOf(
   groups: ReadonlyMap<string, ReadonlySet<string>>,
   now: number,
 ): string {
-  if (!isValid(plan, now)) return ''
   const asked: string[] = []
   for (const [place, window] of plan.windows.entries()) {
     const { models, unit, timing } = window

@@ -81,7 +81,8 @@ export function windowViews(plan: Plan, text: string | null | undefined, now: nu
   return plan.windows.map((window, place) => {
     const state = states.shape === plan.shape ? states.byPlace.get(place) : undefined
     const limit = amountIn(plan, place, now)
-    const { used, held, from, resetsAt } = current(state, spanOf(plan, place, now), window, now)
+    const reset = plan.resets?.[place] ?? 0
+    const { used, held, from, resetsAt } = current(state, spanOf(plan, place, now) ?? reset, window, now)
     const left = limit - used - held
     return { place, window, limit, used, held, left: left > 0n ? left : 0n, from, resetsAt }
   })
@@ -118,11 +119,15 @@ export function renewsAt(plan: Plan, now: number): number | undefined {
 
 type Current = Pick<WindowView, 'used' | 'held' | 'from' | 'resetsAt'>
 
-/** Returns what counts of a state now. The script calculates likewise when it holds. */
-function current(state: WindowState | undefined, span: Span | undefined, { timing }: PlanWindow, now: number): Current {
-  if (timing.kind === 'rolling') {
+/**
+ * Returns what counts of a state now. The script calculates likewise when it holds.
+ * @param span the time of the window; of the last hours, when they were reset, 0 for never
+ */
+function current(state: WindowState | undefined, span: Span | number, { timing }: PlanWindow, now: number): Current {
+  if (typeof span === 'number' || timing.kind === 'rolling') {
     const first = state ? Math.floor(now / state.ends) - ROLLING_PARTS + 1 : 0
-    const parts = state?.parts.filter(({ at }) => at >= first) ?? []
+    const reset = typeof span === 'number' && state && state.from < span ? span : 0
+    const parts = state?.parts.filter(({ at }) => at >= first && at * state.ends >= reset) ?? []
     const [oldest] = parts
     return {
       used: parts.reduce((all, part) => all + part.used, 0n),
@@ -131,7 +136,7 @@ function current(state: WindowState | undefined, span: Span | undefined, { timin
       resetsAt: state && oldest && (oldest.at + ROLLING_PARTS) * state.ends,
     }
   }
-  const { from = 0, until = 0 } = span ?? {}
+  const { from, until } = span
   if (timing.kind === 'first use') {
     const isRunning = state !== undefined && now < state.ends && state.from >= from
     if (isRunning) return { used: state.used, held: state.held, from: state.from, resetsAt: state.ends }

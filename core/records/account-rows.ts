@@ -104,13 +104,18 @@ export async function writePlan(sql: Sql, account: string, plan: string): Promis
   await sql.all('UPDATE accounts SET plan = ?, plan_until = ? WHERE id = ?', [plan, untilOf(plan), account])
 }
 
-/** Returns the accounts whose plans end after a time and until another, the first one first. Times are in milliseconds since the epoch. */
+/**
+ * Returns the accounts whose plans end after a time and until another, the first one first, without those whose only key is deleted.
+ * Times are in milliseconds since the epoch.
+ */
 export async function plansEnding(
   sql: Sql,
   { after, until }: { readonly after: number; readonly until: number },
 ): Promise<{ readonly account: string; readonly plan: string }[]> {
   const rows = await sql.all(
-    'SELECT id, plan FROM accounts WHERE plan_until > ? AND plan_until <= ? ORDER BY plan_until, no',
+    `SELECT a.id, a.plan FROM accounts a WHERE a.plan_until > ? AND a.plan_until <= ?
+     AND NOT EXISTS (SELECT 1 FROM keys k WHERE k.no = a.no AND a.shared = 0 AND k.status = 'deleted')
+     ORDER BY a.plan_until, a.no`,
     [after, until],
   )
   return rows.map(({ id, plan }) => ({ account: String(id), plan: String(plan) }))

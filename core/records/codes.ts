@@ -50,7 +50,7 @@ export interface Code {
 
 /** Why a code cannot be redeemed. `code` is set if there is one. */
 export class CodeRefused extends Undone {
-  readonly reason: 'unknown' | 'used' | 'expired' | 'cancelled' | 'other type'
+  readonly reason: 'unknown' | 'used' | 'expired' | 'cancelled' | 'other type' | 'no plan'
   readonly code: Code | undefined
 
   constructor(reason: CodeRefused['reason'], code?: Code) {

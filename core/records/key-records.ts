@@ -158,6 +158,17 @@ export class KeyRecords {
     return row && keyOf(row)
   }
 
+  /** Returns what the requests of a key were worth on a day, in nano-credits, as far as they are recorded. */
+  async usedOn({ id, shared, before }: Pick<RecordedKey, 'id' | 'shared' | 'before'>, day: number): Promise<bigint> {
+    const [table, of] = shared || before !== undefined ? ['day_keys', 'key'] : ['day_accounts', 'account']
+    const [row] = await this.#database.all(
+      `SELECT CAST(COALESCE(SUM(charge), 0) AS BIGINT) AS used FROM ${table}
+       WHERE ${of} = (SELECT no FROM keys WHERE id = ?) AND day = ?`,
+      [id, day],
+    )
+    return bigintOf(row, 'used')
+  }
+
   /** Finds keys by their ids. */
   async withIds(ids: readonly string[]): Promise<RecordedKey[]> {
     return (await selectIn(this.#database, `${SELECT} WHERE k.id`, ids)).map(keyOf)

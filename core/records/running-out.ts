@@ -17,7 +17,7 @@ export interface RunningOut {
 const MEAN_DAYS = 7
 
 /**
- * Returns the accounts without a plan that have credits left and a key that may use them, which last for less than some days at their mean use, the first to be used up
+ * Returns the accounts without a valid plan that have credits left and a key that may use them, which last for less than some days at their mean use, the first to be used up
  * first.
  * @param now milliseconds since the epoch
  * @param days a whole number
@@ -30,10 +30,10 @@ export async function runningOut(database: Database, now: number, days: number, 
        WHERE day > ? AND day <= ? AND charge > 0 GROUP BY account) u
      JOIN accounts a ON a.no = u.account JOIN totals t ON t.account = u.account LEFT JOIN keys k ON k.no = a.no
      WHERE EXISTS (SELECT 1 FROM keys o WHERE o.account = a.no AND o.status = 'active'
-      AND (o.expires IS NULL OR o.expires > ?)) AND a.plan IS NULL AND a.granted > t.settled
+      AND (o.expires IS NULL OR o.expires > ?)) AND (a.plan IS NULL OR a.plan_until <= ?) AND a.granted > t.settled
      AND (a.granted - t.settled) * u.days < u.charge * ?
      ORDER BY 1e0 * (a.granted - t.settled) * u.days / u.charge, a.id LIMIT ?`,
-    [today + 1, today - MEAN_DAYS, today, now, days, count],
+    [today + 1, today - MEAN_DAYS, today, now, now, days, count],
   )
   return rows.map(row => ({
     id: String(row['id']),

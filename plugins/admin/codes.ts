@@ -68,8 +68,10 @@ const create = operation({
     const { config, codes, now } = call.office
     if (type !== '' && !config.keyTypes.has(type)) throw invalidBody(`There is no key type "${type}".`, 'type')
     const hasPlan = config.keyTypes.get(type)?.plan !== undefined
-    if (kind !== 'credits' && type === '') throw invalidBody(`"type" is missing: a new ${kind} needs one.`, 'type')
-    if (kind === 'plan' && !hasPlan) throw invalidBody(`The key type "${type}" has no plan.`, 'type')
+    if (kind !== 'credits' && type === '')
+      throw invalidBody(`"type" is missing: a code for a ${kind} needs one.`, 'type')
+    if (kind === 'plan' && config.keyTypes.get(type)?.plan?.until === undefined)
+      throw invalidBody(`The key type "${type}" has no plan that ends, which a code could extend.`, 'type')
     if (
       kind === 'plan'
         ? call.body.credits !== undefined

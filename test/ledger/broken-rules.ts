@@ -75,11 +75,15 @@ const MUTATIONS: readonly ScriptMutation[] = [
   ['holds count in the next window', 'window.held = held', 'window.held = window.isNew and 0 or held'],
   ['what was used beyond a quota does not count in the next window', 'if window.isNew then window.used = 0 end', ''],
   ['a calendar window begins anew', 'elseif from > window.from then', 'elseif false then'],
-  ['what was used comes back', 'if part.at >= firstPart(window) then', 'if true then'],
+  ['what was used comes back', 'if part.at >= firstPart(window) and', 'if'],
   ['a charge counts in its part', 'math.floor(now() / window.ends), charge)', 'math.floor(now() / window.ends), 0)'],
   ['a quota that is used up is not busy', 'if balance + held < least then return false end', ''],
   ['a quota that only running holds fill is busy', 'if balance + held < least then', 'if balance < least then'],
-  ['a quota that is used up holds nothing', 'if balance >= wanted then return wanted end', 'do return wanted end'],
+  [
+    'a quota that is used up holds nothing',
+    'if balance >= wanted or wanted == 0 then return wanted end',
+    'do return wanted end',
+  ],
 ]
 
 t.test('a simulation finds each rule of quotas that is broken', { skip, timeout: 600_000 }, async t => {
@@ -105,7 +109,7 @@ const PLANS: readonly ScriptMutation[] = [
     'window.from, window.ends, window.held, window.isNew = from, ends, 0, true',
     'window.from, window.ends, window.isNew = from, ends, true',
   ],
-  ['what is older than the last hours is forgotten', 'if part.at >= firstPart(window) then', 'if true then'],
+  ['what is older than the last hours is forgotten', 'if part.at >= firstPart(window) and', 'if'],
   [
     'a window from the first use ends',
     'if now() >= window.ends or window.from < from then renew(window, now(), ends) end',

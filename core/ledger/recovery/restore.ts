@@ -6,8 +6,10 @@ import { OF_SUMS } from '../script/buckets.ts'
 import { operation, readFields } from '../script/names.ts'
 import { partField, partOf } from '../script/parts.ts'
 import { leaseName, ownerOf } from '../script/store-keys.ts'
+import { windowAt } from '../../plans/calendar.ts'
+import { keyWindowsUsed, UTC_DAY } from '../../plans/limits.ts'
 import { planFrom } from '../../plans/plan.ts'
-import { type HistoryEntry, latestEndMs, planPartText, reapedCharge } from '../../records/entry.ts'
+import { dayOf, type HistoryEntry, latestEndMs, planPartText, reapedCharge } from '../../records/entry.ts'
 import type { AccountSums } from '../../records/account-rows.ts'
 import type { RecordedKey } from '../../records/key-records.ts'
 import type { Records } from '../../records/records.ts'
@@ -67,7 +69,7 @@ export class Restorer {
    */
   async restoreKey(key: RecordedKey): Promise<Restored> {
     const { keys } = this.#scripts
-    const { id, account, before, cap } = key
+    const { id, account, before } = key
     // What the key is charged there is known by its part.
     if (before !== undefined)
       for (const other of await orUnavailable(this.#records.accounts.withIds([before]))) await this.#open(other)
@@ -80,7 +82,7 @@ export class Restorer {
     for (const { account: other, running } of await this.#elsewhere(key, account))
       if (running > 0 && other !== before) await this.#put(key, other)
     // Until then, requests could begin on the account before.
-    const now = cap === undefined ? has : await this.#put(key, account)
+    const now = await this.#put(key, account)
     return hadBefore === 'old' ? 'old' : now
   }
 
@@ -149,14 +151,22 @@ export class Restorer {
     // The store refuses deleted keys and disabled ones in the same way.
     const status = key.status === 'deleted' ? 'disabled' : key.status
     const { id, account, expiresAt, cap = '', limits = '', lifetimeMs, before } = key
-    const others = key.cap === undefined ? [] : await this.#elsewhere(key, at)
+    const others = await this.#elsewhere(key, at)
     const elsewhere = others.length === 0 ? '' : others.reduce((sum, { charged }) => sum + charged, 0n)
     // An expiry that is recorded does not begin again.
     const lifetime = expiresAt === undefined ? (lifetimeMs ?? '') : ''
     const home = before === undefined && account === id ? '' : account
     const args = { ...key, status, expiresAt: expiresAt ?? '', cap, limits, elsewhere, lifetime, home }
     const record = this.#scripts.keys.record({ account: at, key: id })
-    const [answer] = await this.#scripts.run(operation('put', at, { record }, args))
+    const put = async (keyWindows: string): Promise<string | undefined> =>
+      (await this.#scripts.run(operation('put', at, { record }, { ...args, keyWindows })))[0]
+    const today = windowAt(UTC_DAY, Date.now())
+    // One that was not used today needs no more than its record.
+    let answer = await put(key.endedAt < today.from ? '' : '?')
+    if (answer === 'unknown') {
+      const used = await orUnavailable(this.#records.keys.usedOn(key, dayOf(today.from)))
+      answer = await put(keyWindowsUsed(today, used))
+    }
     if (answer !== 'ok') return 'old'
     return others.some(({ running }) => running > 0) ? 'running' : 'whole'
   }

@@ -13,7 +13,7 @@ type Used = Map<number, bigint>
 
 /**
  * Returns the windows of a plan as the script writes them. Nothing is held of them.
- * @param until when the latest exchange of the account ended, and the ordinal of the last one that counts
+ * @param exchanges when the latest one of the account ended, and the ordinal of the last one that counts
  */
 export async function usedWindows(
   { history }: Pick<Records, 'history'>,
@@ -30,7 +30,7 @@ export async function usedWindows(
     before = page.at(-1)?.ordinal ?? 0
   }
   const words = plan.windows.flatMap((_, place) => textOf(plan, place, used[place] as Used))
-  return words.length === 0 ? '' : [plan.shape, ...words].join(' ')
+  return [plan.shape, ...words].join(' ')
 }
 
 /** Adds an entry to the windows in which its hold was taken, as the script charges them. */
@@ -55,13 +55,15 @@ function count({ kind, charge }: HistoryEntry, part: PlanPart, plan: Plan, used:
   }
 }
 
-function textOf({ windows, at }: Plan, place: number, used: Used): string[] {
+function textOf({ windows, at, resets }: Plan, place: number, used: Used): string[] {
   const window = windows[place]
   if (!window || used.size === 0) return []
   const { timing } = window
   if (timing.kind === 'rolling') {
-    const parts = [...used].map(([part, number]) => `${part}=${number}`).join(',')
-    return [windowWord(place, window, { from: 0, ends: partMs(timing.ms), used: parts })]
+    const [from, ends] = [resets?.[place] ?? 0, partMs(timing.ms)]
+    const counting = [...used].filter(([part]) => part * ends >= from)
+    const parts = counting.map(([part, number]) => `${part}=${number}`).join(',')
+    return [windowWord(place, window, { from, ends, used: parts })]
   }
   const from = Math.max(...used.keys())
   const ends = {

@@ -46,11 +46,13 @@ operations.open = function(key, arg)
   return 'ok'
 end
 
--- put: writes the record of a key, unless a newer one or another one of this version is here.
+-- put: writes the record of a key, unless a newer one or another one of this version is here. keyWindows is what was used in the
+-- windows of the key, as the records know it, for a key that is not here; with '?' they are only read if they are needed.
 operations.put = function(key, arg)
   local found = redis.call('HMGET', key.record, field.version, field.status, field.digest, field.expiresAt,
     field.lifetime, field.ahead)
   local version, expiresAt = found[1], arg.expiresAt
+  if not version and arg.keyWindows == '?' then return 'unknown' end
   -- The store is the first to know when a key was first used.
   if expiresAt == '' and arg.lifetime ~= '' then
     expiresAt = found[4] or ''
@@ -70,6 +72,7 @@ operations.put = function(key, arg)
     field.expiresAt, expiresAt, field.digest, arg.digest, field.label, arg.label, field.rotation, arg.rotation,
     field.createdAt, arg.createdAt)
   if arg.status == 'disabled' then redis.call('HDEL', key.record, field.ahead) end
+  if not version and arg.keyWindows ~= '' then redis.call('HSET', key.record, field.keyWindows, arg.keyWindows) end
   -- Most keys have none of these.
   for name, value in pairs({ [field.cap] = arg.cap, [field.elsewhere] = arg.elsewhere, [field.lifetime] = arg.lifetime,
     [field.home] = arg.home, [field.limits] = arg.limits }) do

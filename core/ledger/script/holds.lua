@@ -46,26 +46,25 @@ end
 
 -- Chooses the purse of a hold: the windows of the plan if all of them have enough, else the credits. The windows of the key must
 -- have enough in any case.
--- Returns the nano-credits and the tokens, and whether they are the plan's; otherwise nil, a window that has too little, and
--- whether it would have enough if nothing were held.
+-- Returns the nano-credits and the tokens, and whether they are the plan's; otherwise nil, a window that has too little, whether
+-- it would have enough if nothing were held, and when it has enough.
 local function choose(ofPlan, ofKey, credits, mayUseCredits, ask)
   if #ofPlan > 0 then
-    local given, other, isHeld = offered(joined(ofPlan, ofKey), ask)
+    local given, other, isHeld, lackUntil = offered(joined(ofPlan, ofKey), ask)
     if given then return given, other, true end
-    if not mayUseCredits then return nil, other, isHeld end
+    if not mayUseCredits then return nil, other, isHeld, lackUntil end
     local ofCredits, tokens = offered(joined({ credits }, ofKey), ask)
     if ofCredits then return ofCredits, tokens, false end
-    return nil, other, isHeld
+    return nil, other, isHeld, lackUntil
   end
-  local given, other, isHeld = offered(joined({ credits }, ofKey), ask)
-  return given, other, not given and isHeld
+  local given, other, isHeld, lackUntil = offered(joined({ credits }, ofKey), ask)
+  return given, other, not given and isHeld, lackUntil
 end
 
 -- Says why a hold gets nothing.
-local function lackOf(window, isHeld, least, credits)
+local function lackOf(window, isHeld, lackUntil, credits)
   if window == credits then return (window.place == 'cap' and 'capped ' or 'insufficient ') .. whole(window.amount) .. ' 0' end
-  local missing = math.max(1, least) - roomIn(window)
-  local words = (window.isOfKey and 'k' or 'w') .. window.place .. ' ' .. whole(resetsAt(window, missing))
+  local words = (window.isOfKey and 'k' or 'w') .. window.place .. ' ' .. whole(lackUntil)
   return (isHeld and 'filled ' or 'used ') .. words .. ' ' .. whole(credits.amount)
 end
 
@@ -111,15 +110,16 @@ operations.hold = function(key, arg)
   end
   local ofPlan, ofKey, plan, own, reserved = {}, {}, nil, nil, nil
   if arg.rates ~= '' then
-    rates, reserved, untilMs = askRates(rates, arg.rates, ask.tokens)
-    if not rates then return refused('limited ' .. reserved .. ' ' .. whole(untilMs)) end
+    local wait, fullIn
+    rates, reserved, wait, fullIn = askRates(rates, arg.rates, ask.tokens)
+    if not rates then return refused('limited ' .. reserved .. ' ' .. whole(wait) .. ' ' .. whole(fullIn)) end
   end
   if arg.windows ~= '' then ofPlan, plan = askedWindows(windows, arg.windows) end
   if arg.keyWindows ~= '' then ofKey, own = askedWindows(keyWindows, arg.keyWindows) end
   if not ofPlan or not ofKey then return refused('window') end
   for _, window in ipairs(ofKey) do window.isOfKey = true end
-  local given, tokens, isOfPlan = choose(ofPlan, ofKey, credits, arg.credits == '1', ask)
-  if not given then return refused(lackOf(tokens, isOfPlan, tokens.unit == 't' and ask.leastTokens or least, credits)) end
+  local given, tokens, isOfPlan, lackUntil = choose(ofPlan, ofKey, credits, arg.credits == '1', ask)
+  if not given then return refused(lackOf(tokens, isOfPlan, lackUntil, credits)) end
   local claims, more, changed = '-', {}, {}
   if isOfPlan or own or reserved then
     local taken = { windows = {}, ofKey = {}, reserved = (reserved or 0) > 0 and reserved or nil }
@@ -180,10 +180,9 @@ local function extended(text, call, credits, more, found)
   if text == '-' then return affordable(credits.amount, more, 1) or 0, 0, text, {} end
   local claims, taken = readClaims(text), 0
   local ofPlan, plan, ofKey, own = {}, nil, {}, nil
-  if claims.shape and call.windows ~= '' then
+  -- Another plan may have taken the place of that one.
+  if claims.shape and call.windows ~= '' and string.match(found[1] or claims.shape, '^%S*') == claims.shape then
     ofPlan, plan = askedWindows(found[1], call.windows)
-    -- A plan of another shape has taken the place of that one.
-    if plan and plan.shape ~= claims.shape then ofPlan = {} end
   end
   if call.keyWindows ~= '' then ofKey, own = askedWindows(found[2], call.keyWindows) end
   if not ofPlan or not ofKey then return nil end

@@ -167,6 +167,7 @@ export const OPERATIONS = {
       'lifetime',
       'home',
       'limits',
+      'keyWindows',
     ],
   },
   disable: { keys: ['record'], args: [] },

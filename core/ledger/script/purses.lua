@@ -51,10 +51,10 @@ end
 -- What windows and a balance give to a hold.
 -- ask: wanted and least nano-credits; tokens and leastTokens, which grow with them; requests; and whether an amount above half
 -- of what is left is reduced to that half.
--- Returns the nano-credits and the tokens. Otherwise nil, the window that has too little for the longest time, and whether all
--- that have too little would have enough if nothing were held.
+-- Returns the nano-credits and the tokens. Otherwise nil, the window that has too little for the longest time, whether all that
+-- have too little would have enough if nothing were held, and when that window has enough.
 local function offered(windows, ask)
-  local given, share, lacking, isHeld = ask.wanted, 1, nil, true
+  local given, share, lacking, isHeld, lackUntil = ask.wanted, 1, nil, true, 0
   for _, window in ipairs(windows) do
     local wanted, least = ask.wanted, ask.least
     if window.unit == 't' then wanted, least = ask.tokens, ask.leastTokens end
@@ -68,12 +68,15 @@ local function offered(windows, ask)
       share = math.min(share, (part - least) / (wanted - least))
     elseif not part then
       local isOnlyHeld = room + window.held >= math.max(1, least)
-      if not lacking or (isHeld and not isOnlyHeld) or
-        (isHeld == isOnlyHeld and (window.ends or 0) > (lacking.ends or 0)) then lacking = window end
+      -- A balance has no end.
+      local enoughAt = window.ends and resetsAt(window, math.max(1, least) - room) or 0
+      if not lacking or (isHeld and not isOnlyHeld) or (isHeld == isOnlyHeld and enoughAt > lackUntil) then
+        lacking, lackUntil = window, enoughAt
+      end
       isHeld = isHeld and isOnlyHeld
     end
   end
-  if lacking then return nil, lacking, isHeld end
+  if lacking then return nil, lacking, isHeld, lackUntil end
   local byTokens = ask.least + math.floor((ask.wanted - ask.least) * share)
   if given < byTokens then share = (given - ask.least) / (ask.wanted - ask.least) end
   given = math.min(given, byTokens)
@@ -106,22 +109,26 @@ local function ratesText(rates)
 end
 
 -- Asks for a request and its tokens. asked: the requests and the tokens that a minute allows, 0 for any number.
--- Returns the rates with it, and the time that its tokens reserve; otherwise nil, what is used up, and for how long in
--- milliseconds.
+-- Returns the rates with it, and the time that its tokens reserve; otherwise nil, what is used up, for how long, and until all of
+-- it is there again, in milliseconds.
 local function askRates(text, asked, tokens)
   local rates = readRates(text)
   local requests, perMinute = string.match(asked, '^(%d+) (%d+)$')
   local reserved = 0
   if requests ~= '0' then
     local due = math.max(rates.requests, now()) + MINUTE / tonumber(requests)
-    if due - now() > MINUTE + 0.001 then return nil, 'requests', math.ceil(due - now() - MINUTE) end
+    if due - now() > MINUTE + 0.001 then return nil, 'requests', math.ceil(due - now() - MINUTE), rates.requests - now() end
     rates.requests = due
+  end
+  -- What was used at another rate counts at this one.
+  if rates.perMinute > 0 and perMinute ~= '0' then
+    rates.tokens = now() + math.max(0, rates.tokens - now()) * rates.perMinute / tonumber(perMinute)
   end
   rates.perMinute = tonumber(perMinute)
   if rates.perMinute > 0 then
     reserved = math.ceil(math.min(MINUTE, tokens * MINUTE / rates.perMinute))
     local due = math.max(rates.tokens, now()) + reserved
-    if due - now() > MINUTE then return nil, 'tokens', math.ceil(due - now() - MINUTE) end
+    if due - now() > MINUTE then return nil, 'tokens', math.ceil(due - now() - MINUTE), rates.tokens - now() end
     rates.tokens = due
   end
   return rates, reserved

@@ -55,13 +55,14 @@ local function renew(window, from, ends)
   window.from, window.ends, window.held, window.isNew = from, ends, 0, true
 end
 
--- Forgets what was used before the last hours, or before they were reset.
+-- Forgets what was used before the last hours, or in parts that had begun when they were reset.
 local function age(window, from, ends)
   local kept, used = {}, 0
-  local isSame = window.ends == ends and window.from >= from
+  local parts = window.ends == ends and window.parts or {}
+  local since = window.from < from and from or 0
   window.from, window.ends = math.max(window.from, from), ends
-  for _, part in ipairs(isSame and window.parts or {}) do
-    if part.at >= firstPart(window) then
+  for _, part in ipairs(parts) do
+    if part.at >= firstPart(window) and part.at * ends >= since then
       kept[#kept + 1] = part
       used = used + part.used
     end
@@ -69,7 +70,7 @@ local function age(window, from, ends)
   window.parts, window.used = kept, used
 end
 
--- Brings windows up to now. Returns them as a list, and all of the state; nil if the caller's calendar is behind.
+-- Brings windows up to now. Returns them as a list, and all of the state; nil if a window of the caller is over.
 local function askedWindows(text, asked)
   local state, found = readWindows(text), {}
   local shape = string.match(asked, '^%S*')
@@ -88,9 +89,8 @@ local function askedWindows(text, asked)
     elseif kind == 'u' then
       if now() >= window.ends or window.from < from then renew(window, now(), ends) end
     elseif from > window.from then
+      -- A window that began later than the caller knows stays: an operator has reset it.
       renew(window, from, ends)
-    elseif from < window.from and now() >= window.from then
-      return nil
     end
     window.amount = tonumber(amount)
     found[#found + 1] = window
