@@ -5,6 +5,7 @@ import {
   defineBuiltIn,
   type BuiltInExchange,
   type BuiltInGiven,
+  isoTime,
   isValid,
   leastCharge,
   limitsOf,
@@ -45,10 +46,11 @@ export default defineBuiltIn({
         return new GatewayError('address_refused')
       // The hold asks the windows of a plan.
       if (counts || (key.plan && isValid(key.plan, now()))) return undefined
+      if (key.plan) keys.plans.noteLapse(key.account, key.plan)
       const least = leastOf(typeOf(config, key))
       // A resend may get the reply that exhausted the key. Whether it does is known only after its body has been read.
-      return key.balance < least && !clientRequests.mayJoin(key.id, x)
-        ? exhausted(key.balance, least, config.contact)
+      return least > 0n && key.balance < least && !clientRequests.mayJoin(key.id, x)
+        ? exhausted(key, least, config.contact)
         : undefined
     }
 
@@ -76,9 +78,10 @@ export default defineBuiltIn({
   },
 })
 
-function exhausted(balance: bigint, least: bigint, contact: string): GatewayError {
+function exhausted({ balance, plan }: Key, least: bigint, contact: string): GatewayError {
   const [has, needs] = [formatCredits(balance), formatCredits(least)]
+  const who = plan ? `The plan of this key ended at ${isoTime(plan.until)}. It` : 'This key'
   return new GatewayError('allocation_exhausted', {
-    message: `This key has ${has} credits left, but the smallest request needs ${needs}. For more, ask ${contact}.`,
+    message: `${who} has ${has} credits left, but the smallest request needs ${needs}. For more, ask ${contact}.`,
   })
 }

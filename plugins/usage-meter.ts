@@ -3,6 +3,7 @@ import * as metering from 'tollgate/plugin/metering'
 import {
   type Hold,
   type HoldStanding,
+  allows,
   floorOf,
   modelOf,
   ratesNow,
@@ -137,9 +138,12 @@ class Meter {
       address: this.#rates.address,
     })
     const { groups } = this.#host.config
-    const [keyHold, quotaHolds] = await this.#holder.hold(request, x, limits, key =>
-      metering.boundsOf(x, key, metering.limitsOf(type, key), { groups, tokens }),
-    )
+    const [keyHold, quotaHolds] = await this.#holder.hold(request, x, limits, key => {
+      // The record of the key may have changed since it was read.
+      const now = key === x.key ? limits : metering.limitsOf(type, key)
+      if (key !== x.key) admit(x, now, groups)
+      return metering.boundsOf(x, key, now, { groups, tokens })
+    })
     this.#planEvents.note(keyHold)
     const aheadTokens = type.holdAhead * x.format.choices(x.body)
     // Another account may have been chosen for its quota, which may speak another format.
@@ -317,6 +321,12 @@ function applyLimits(x: BuiltInExchange & Known, { maxOutput }: KeyLimits): bool
   if (maxOutput === undefined || metering.outputLimit(x) <= maxOutput * x.format.choices(x.body)) return false
   x.format.limitOutput(x.body, maxOutput)
   return true
+}
+
+/** Throws a GatewayError if limits do not allow the address of a request, or its model. */
+function admit(x: BuiltInExchange & Known, limits: KeyLimits, groups: BuiltInHost['config']['groups']): void {
+  if (!limits.addresses.every(ranges => ranges.has(x.address))) throw new GatewayError('address_refused')
+  if (!allows(limits, metering.listedIds(x.model), groups)) throw new GatewayError('model_not_found')
 }
 
 /** Throws GatewayError context_too_long if the input of a request is over the limit of its key. */

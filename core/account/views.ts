@@ -8,7 +8,9 @@ import { type PlanStanding, planStanding, shownLimits, shownPlan, shownWindow } 
 import type { Ledger } from '../ledger/ledger.ts'
 import { type Balance, type Count, DAY_MS, type HistoryEntry, type Summary, type ChargePart } from '../records/entry.ts'
 import type { Key } from '../keys/keys.ts'
-import type { KeyLimits } from '../plans/limits.ts'
+import { windowAt } from '../plans/calendar.ts'
+import { type KeyLimits, narrower, UTC_DAY } from '../plans/limits.ts'
+import { statesIn } from '../plans/state.ts'
 import { isoTime } from '../lib/iso-time.ts'
 import { ERRORS } from '../errors.ts'
 import { chargeParts } from '../ledger/entries.ts'
@@ -49,12 +51,14 @@ export interface Allowance {
   readonly plan: PlanStanding | undefined
   /** The windows and the rates of the key itself, as the script writes them. */
   readonly ofKey: Limits['ofKey']
+  /** What a key may still use today, in nano-credits. Undefined for no limit. */
+  readonly leftToday: bigint | undefined
 }
 
 /** Returns what a key may use. @throws GatewayError unavailable */
 export async function allowance(
   ledger: Ledger,
-  key: Pick<Key, 'spender' | 'cap' | 'plan'>,
+  key: Pick<Key, 'spender' | 'cap' | 'plan' | 'limits'>,
   now: number,
 ): Promise<Allowance> {
   const limits = await ledger.reads.limits(key, true)
@@ -62,6 +66,7 @@ export async function allowance(
     credits: limits ? allowanceOf(limits) : { granted: 0n, balance: 0n, held: 0n, settled: 0n },
     plan: planStanding(key, limits?.windows, now),
     ofKey: limits?.ofKey,
+    leftToday: dayLeft(key, limits?.ofKey, now),
   }
 }
 
@@ -69,12 +74,40 @@ export async function allowance(
  * Returns what tools show as the limit of a key, in nano-credits: the widest window of credits of its plan, or else its
  * prepaid credits. What remains is what it may use at the moment.
  */
-export function shownAllowance({ credits, plan }: Allowance): { limit: bigint; used: bigint; remaining: bigint } {
+export function shownAllowance(may: Allowance): { limit: bigint; used: bigint; remaining: bigint } {
+  const { credits, plan, leftToday } = may
+  const least = (left: bigint): bigint => narrower(left, leftToday) ?? left
   const { widestOfCredits: widest, tightestOfCredits: tightest } = plan ?? {}
   if (!widest || !tightest || !plan)
-    return { limit: credits.granted, used: credits.settled, remaining: credits.balance }
+    return { limit: credits.granted, used: credits.settled, remaining: least(credits.balance) }
   const more = plan.plan.terms.then === 'credits' && credits.balance > 0n ? credits.balance : 0n
-  return { limit: widest.limit, used: widest.used + widest.held, remaining: tightest.left + more }
+  return { limit: widest.limit, used: widest.used + widest.held, remaining: least(tightest.left + more) }
+}
+
+/** Returns what a key may still use today, in nano-credits, as far as it is known. Undefined for no limit. */
+function dayLeft({ limits }: Pick<Key, 'limits'>, ofKey: Limits['ofKey'], now: number): bigint | undefined {
+  const state = statesIn(ofKey?.windows).byPlace.get(0)
+  // The store has the limit of the last request, which may be that of the type.
+  const isToday = state?.from === windowAt(UTC_DAY, now).from
+  const limit = narrower(limits?.creditsPerDay, isToday ? state.amount : undefined)
+  if (limit === undefined) return undefined
+  const left = isToday ? limit - state.used - state.held : limit
+  return left > 0n ? left : 0n
+}
+
+/** Returns the unit of what tools show, with its numbers: credits, or what the widest window counts if a key has none. */
+function shownNumbers(may: Allowance): { unit: string; limit: number; used: number; remaining: number } {
+  const { plan } = may
+  const view = plan?.widestOfCredits || may.credits.granted > 0n ? undefined : plan?.widest
+  if (view)
+    return {
+      unit: view.window.unit,
+      limit: Number(view.limit),
+      used: Number(view.used + view.held),
+      remaining: Number(view.left),
+    }
+  const { limit, used, remaining } = shownAllowance(may)
+  return { unit: 'credits', limit: credits(limit), used: credits(used), remaining: credits(remaining) }
 }
 
 const RESETS: Readonly<Record<string, string>> = { day: 'daily', week: 'weekly', month: 'monthly' }
@@ -89,8 +122,13 @@ export async function balanceOf(
   may ??= await allowance(ledger, key, now)
   const { granted, balance, held, settled } = may.credits
   const { plan } = may
+  const { unit, ...numbers } = shownNumbers(may)
+  const isOfCredits = unit === 'credits'
   const { limit, used, remaining } = shownAllowance(may)
-  const { status, message } = standing(key, balance, now, plan)
+  const { status, message } =
+    may.leftToday === 0n
+      ? { status: 'exhausted', message: ERRORS.window_exhausted.words }
+      : standing(key, balance, now, plan)
   // While the records are away, a balance is still exact.
   const summary = await ledger.reads.summary(key.whose, now).catch(() => undefined)
   const periods = summary && dayUsage(summary, now)
@@ -102,13 +140,13 @@ export async function balanceOf(
     status,
     mode: 'quota_limited',
     planName: key.type,
-    unit: 'credits',
+    unit,
     balance: credits(balance),
-    remaining: credits(remaining),
-    total: credits(granted),
-    used: credits(settled),
+    remaining: numbers.remaining,
+    total: isOfCredits ? credits(granted) : numbers.limit,
+    used: isOfCredits ? credits(settled) : numbers.used,
     held: credits(held),
-    quota: { limit: credits(limit), used: credits(used), remaining: credits(remaining), unit: 'credits' },
+    quota: { ...numbers, unit },
     exact: {
       unit: 'nano-credits',
       balance: String(balance),
@@ -121,8 +159,9 @@ export async function balanceOf(
     plan: shownPlan(key, plan, now),
     data: {
       label: key.label,
-      limit: credits(limit),
-      limit_remaining: credits(remaining),
+      // It is of credits. Null is no limit.
+      limit: isOfCredits ? credits(limit) : null,
+      limit_remaining: isOfCredits ? credits(remaining) : null,
       limit_reset: (plan?.widestOfCredits && RESETS[plan.widestOfCredits.window.per]) ?? null,
       usage: credits(used),
       usage_daily: periods ? credits(periods.day) : null,

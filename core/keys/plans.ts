@@ -165,7 +165,10 @@ export class Plans {
 
   /** Notes that a plan has ended by itself. @throws as `set` */
   lapsed(account: string, plan: Plan): Promise<boolean> {
-    return this.#change({ account, id: `plan:${plan.at}:lapsed:${plan.until}` }, 'lapsed', before => before)
+    return this.#change({ account, id: `plan:${plan.at}:lapsed:${plan.until}` }, 'lapsed', (before, now) => {
+      if (before?.until === plan.until && !isValid(plan, now)) return before
+      throw new Impossible('the plan was changed meanwhile')
+    })
   }
 
   /** Tells who watches plans that a window is nearly used up. @throws GatewayError unavailable */

@@ -3,11 +3,11 @@ import type { HoldStanding, Limited } from './hold.ts'
 
 /** Reads why windows or rates have nothing for a hold. Undefined for any other answer. */
 export function limitedFrom(answer: readonly string[]): Limited | undefined {
-  const [kind, what = '', number = '0', balance = '0'] = answer
+  const [kind, what = '', number = '0', balance = '0', left = '0'] = answer
   if (kind === 'limited') return { kind, what: what as 'requests', waitMs: Number(number), fullInMs: Number(balance) }
   if (kind !== 'used' && kind !== 'filled') return undefined
   const [of, place] = [what[0], Number(what.slice(1))]
-  return { kind, isOfKey: of === 'k', place, resetsAt: Number(number), balance: BigInt(balance) }
+  return { kind, isOfKey: of === 'k', place, resetsAt: Number(number), balance: BigInt(balance), left: BigInt(left) }
 }
 
 /**

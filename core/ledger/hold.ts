@@ -34,7 +34,7 @@ export type Limited =
     }
   /**
    * A window has too little: `used`, or because running holds have `filled` it. It is one of the plan or of the key's limits.
-   * `balance`: what the balance has, which may be below zero.
+   * `balance`: what the balance has, which may be below zero. `left`: what the window has, in its unit.
    */
   | {
       readonly kind: 'used' | 'filled'
@@ -42,6 +42,7 @@ export type Limited =
       readonly place: number
       readonly resetsAt: number
       readonly balance: bigint
+      readonly left: bigint
     }
 
 /** The windows and rates in which a hold needs room, beside or instead of the credits of the balance. */
@@ -165,6 +166,11 @@ export class Hold implements HoldName, Indexed {
 
   get key(): string | undefined {
     return this.request.key
+  }
+
+  /** What is held of the balance, without what a plan gives. */
+  get ofCredits(): bigint {
+    return this.amount - BigInt(/^p[^:]+:(\d+)/.exec(this.claims)?.[1] ?? 0)
   }
 
   /** The held amount at the key's prices. */

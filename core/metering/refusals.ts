@@ -68,7 +68,7 @@ function usedUp(
 }
 
 function ofWindow(
-  { kind, isOfKey, place, resetsAt, balance }: Extract<Limited, { kind: 'used' | 'filled' }>,
+  { kind, isOfKey, place, resetsAt, balance, left }: Extract<Limited, { kind: 'used' | 'filled' }>,
   request: HoldRequest,
   { contact, now }: Refused,
 ): GatewayError {
@@ -80,22 +80,25 @@ function ofWindow(
       message: `Running requests hold what is left of ${name}. Try again in a moment.`,
       retryAfterMs: 1000,
     })
-  const needs = window?.unit === 'tokens' ? `${request.bounds?.leastTokens ?? 0} tokens` : formatCredits(request.least)
+  const [has, needs] =
+    window?.unit === 'tokens'
+      ? [String(left), String(request.bounds?.leastTokens ?? 0)]
+      : [formatCredits(left), formatCredits(request.least)]
   const also = plan?.terms.then === 'credits' && !isOfKey ? ` The balance has ${formatCredits(balance)} credits.` : ''
-  const asked = window?.unit === 'requests' ? '' : ` This request may need ${needs}.`
-  // A window may have something left, but too little for this request.
-  const tooLittle =
-    window?.unit === 'requests' ? `This key has used up ${name}` : `What this key has left of ${name} is too little`
+  const what =
+    left === 0n || window?.unit === 'requests'
+      ? `This key has used up ${name} until ${iso(resetsAt)}.`
+      : `This key has ${has} left of ${name} until ${iso(resetsAt)}, but this request may need ${needs}.`
   const waitMs = Math.max(1000, resetsAt - now)
   return new GatewayError('window_exhausted', {
-    message: `${tooLittle} until ${iso(resetsAt)}.${asked}${also} For more, ask ${contact}.`,
+    message: `${what}${also} For more, ask ${contact}.`,
     resetsAt,
     ...afterWait(waitMs),
   })
 }
 
 /** Names a window for customers, such as `the credits of 5h`. */
-export function windowName({ unit, per, models }: PlanWindow): string {
+function windowName({ unit, per, models }: PlanWindow): string {
   return `the ${unit} of ${/^\d/.test(per) ? per : `this ${per}`}${models ? ` for ${models.join(', ')}` : ''}`
 }
 

@@ -75,7 +75,8 @@ export function keyLimitsFrom(text: string): KeyLimits {
   return limits
 }
 
-function narrower<T extends number | bigint>(one: T | undefined, other: T | undefined): T | undefined {
+/** Returns the smaller one of two limits. Undefined is none. */
+export function narrower<T extends number | bigint>(one: T | undefined, other: T | undefined): T | undefined {
   if (one === undefined || other === undefined) return one ?? other
   return one < other ? one : other
 }

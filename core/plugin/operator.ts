@@ -25,7 +25,7 @@ export {
 export { planStanding, type PlanStanding, shownWindow } from '../account/plan-views.ts'
 export { limitsOf, modelsFor } from '../metering/bounds.ts'
 export { typeOf } from '../metering/own-type.ts'
-export { lengthOf } from '../plans/calendar.ts'
+export { lengthOf, usualMs } from '../plans/calendar.ts'
 export { periodOf, planFrom } from '../plans/plan.ts'
 export { nameOf, usedShare, type WindowView } from '../plans/state.ts'
 export type { Quota } from '../config/config.ts'

@@ -95,7 +95,7 @@ export default defineBuiltIn({
         const hold = x.runningHold?.keyHold
         if (!hold || head.failure || head.status >= 300) return
         // What the request itself holds is not spent yet.
-        const balance = hold.balance + hold.amount
+        const balance = hold.balance + hold.ofCredits
         const windows = planStanding(x.key, hold.standing?.windows, now())?.windows ?? []
         if (codexCredits) Object.assign(head.reply, codexHeaders(dollars(balance), windows, now()))
         if (claudeLimits) Object.assign(head.reply, claudeHeaders(x.key, balance, windows, now()))

@@ -1,6 +1,6 @@
 /** The windows of a plan as agents know them: a short one, and a long one. */
 import type { Key } from 'tollgate/plugin'
-import { lengthOf, periodOf, usedShare, type WindowView } from 'tollgate/plugin/operator'
+import { lengthOf, periodOf, usedShare, usualMs, type WindowView } from 'tollgate/plugin/operator'
 import { plain, rounded } from './numbers.ts'
 
 const DAY_MS = 86_400_000
@@ -42,7 +42,7 @@ export function codexHeaders(balance: number, windows: readonly WindowView[], no
     view
       ? {
           [`x-codex-${name}-used-percent`]: String(rounded(100 * usedShare(view))),
-          [`x-codex-${name}-window-minutes`]: String(Math.round(lengthMs(view) / 60_000)),
+          [`x-codex-${name}-window-minutes`]: String(Math.round(usualMs(periodOf(view.window)) / 60_000)),
           [`x-codex-${name}-reset-at`]: String(resetSeconds(view, now)),
         }
       : {}

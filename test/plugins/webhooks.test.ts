@@ -1,11 +1,11 @@
 import { createHmac, randomBytes } from 'node:crypto'
 import { createServer, type ServerResponse } from 'node:http'
 import t, { type Test } from 'tap'
-import { FIELDS } from '../../core/ledger/script/names.ts'
 import { timedId } from '../../core/lib/ids.ts'
 import { NANO } from '../../core/money/credits.ts'
 import type { Notice } from '../../core/records/notices.ts'
 import { type Options, startGateway, type TestGateway, until, upstreamEnv } from '../gateway.ts'
+import { boughtEarlier } from '../bought-earlier.ts'
 import { type Edit, edited } from '../gateway-file.ts'
 import { Place } from '../process.ts'
 import { json, listening, ScriptedUpstream } from '../upstream.ts'
@@ -277,12 +277,8 @@ t.test('a shop is told when a plan is nearly used up, renews and ends soon', asy
   const low = await receiver.next('plan.low')
   t.match(low.data, { balance_id: account, plan: { type: 'famC', valid: true }, window: { window: 1, unit: 'requests', limit: '10' } }) // prettier-ignore
   t.equal(renewed(), 0)
-  // As if the window in the store were that of the hour before.
-  const { scripts } = g.gateway.ledger
-  const own = scripts.keys.of(account).account
-  const text = (await scripts.redis.hget(own, FIELDS.windows)) ?? ''
-  const earlier = (at: string): string => String(Number(at) - 3_600_000)
-  await scripts.redis.hset(own, FIELDS.windows, text.replace(/:(\d{13}):(\d{13}):/, (_, from, ends) => `:${earlier(from)}:${earlier(ends)}:`)) // prettier-ignore
+  // As if it had been bought one and a half hours ago.
+  await boughtEarlier(g, account, 5_400_000)
   await buy(1)
   await until(() => renewed() === 1)
   const { data } = receiver.got.find(({ type }) => type === 'plan.renewed') as Got

@@ -31,7 +31,7 @@ async function office(t: Test, plan: object | undefined, more: Edit = file => fi
 const THREE_A_DAY = { windows: [{ requests: 3, per: 'day' }], until: '30d' }
 
 t.test(
-  'a plan is set, used, reset, added to, extended and ended by the API, each once for one idempotency key',
+  'a plan is used, reset, added to, extended and ended by the API, and a repeated request changes it once',
   async t => {
     const { gateway, api, create, buy } = await office(t, THREE_A_DAY)
     const { id, key } = await create({})
@@ -78,12 +78,10 @@ t.test(
     const lines = statement.data.filter(({ type }: any) => type === 'plan').map(({ reason }: any) => reason)
     t.ok(lines.includes('reset: an outage'), 'the customer sees the reason')
     const { json: grants } = await api('GET', `/balances/${id}/grants`)
-    t.same(
-      grants.data.map(({ reason }: any) => reason),
-      ['plan reset', 'plan extra', 'plan extended', 'plan ended', 'plan lapsed', 'plan extended'].filter(
-        each => each !== 'plan lapsed' || grants.data.some(({ reason }: any) => reason === each),
-      ),
-    )
+    const reasons = grants.data.map(({ reason }: any) => reason)
+    // It lapses with the first request after its end, unless it was extended before.
+    const made = reasons.filter((reason: string) => reason !== 'plan lapsed')
+    t.same(made, ['plan reset', 'plan extra', 'plan extended', 'plan ended', 'plan extended'])
     const { json: audit } = await api('GET', '/audit')
     t.match(audit.data.map(({ action }: any) => action), [/plan\.extend/, /plan\.end/, /plan\.extend/, /plan\.add/, /plan\.reset/]) // prettier-ignore
   },
@@ -115,7 +113,7 @@ t.test('what the plan does not allow, and what is no plan, is refused by name', 
     json: { plan: { type: null } },
   })
   await refused('/extend', {}, 409, /does not end/)
-  await refused('/reset', { window: 2, reason: 'x' }, 409, /has 1 windows/)
+  await refused('/reset', { window: 2, reason: 'x' }, 409, /There is no window 2: the last one of this plan is 1/)
   await refused('/add', { window: 1, amount: '0', reason: 'x' }, 409, /no number of credits/)
   t.match(await api('POST', `/balances/bal_none/plan`, { plan: { windows } }), { status: 404 })
 })
@@ -188,7 +186,7 @@ t.test('plans and limits are changed from the command line while the gateway run
   place.edit(file => file.set('keyTypes.famB.plan', { windows: [{ credits: 5, per: 'month' }], until: '30d' }))
   const running = await place.start(t)
   const made = JSON.parse((await place.run('keys', 'create', '--type', 'famB', '--limits', '{ requestsPerMinute: 60 }', '--json')).out) // prettier-ignore
-  t.match((await place.run('balances', 'plan', 'show', made.id)).out, /has the plan of famB, which ends at \S+ and renews|has the plan of famB/) // prettier-ignore
+  t.match((await place.run('balances', 'plan', 'show', made.id)).out, /has the plan of famB, which ends at \S+/) // prettier-ignore
   t.match(JSON.parse((await place.run('keys', 'show', made.id, '--json')).out), { limits: { requestsPerMinute: 60 } })
   const plan = async (...args: string[]) => place.run('balances', 'plan', ...args)
   t.match((await plan('add', made.id, '1', '2.5', '--reason', 'welcome')).out, /7\.5 credits per month: 0 used, 7\.5 left/) // prettier-ignore

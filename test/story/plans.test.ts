@@ -4,6 +4,7 @@ import { audit } from '../../core/ledger/audit.ts'
 import { FIELDS } from '../../core/ledger/script/names.ts'
 import { statesIn } from '../../core/plans/state.ts'
 import { startGateway, type TestGateway, until } from '../gateway.ts'
+import { boughtEarlier } from '../bought-earlier.ts'
 import { edited } from '../gateway-file.ts'
 import { ScriptedUpstream } from '../upstream.ts'
 
@@ -151,13 +152,9 @@ t.test('an edit of the file counts from the next renewal on, and a plan that an 
   for (const status of [200, 200, 429]) for (const who of [key, own]) t.equal(await buy(who), status)
   t.ok(await g.gateway.reload(edited(g.gateway.config.text, file => file.set('keyTypes.famC.plan', terms(5)))))
   for (const who of [key, own]) t.equal(await buy(who), 429, 'what is running stays')
-  // As if a day had passed: the window in the store is of yesterday.
-  const { scripts } = g.gateway.ledger
+  // As if all this had been three days ago.
   for (const who of [key, own]) {
-    const { account } = scripts.keys.of(await g.id(who))
-    const text = (await scripts.redis.hget(account, FIELDS.windows)) ?? ''
-    const day = (at: string): string => String(Number(at) - 86_400_000)
-    await scripts.redis.hset(account, FIELDS.windows, text.replace(/:(\d{13}):(\d{13}):/, (_, from, ends) => `:${day(from)}:${day(ends)}:`)) // prettier-ignore
+    await boughtEarlier(g, await g.id(who), 3 * 86_400_000)
     t.equal(await buy(who), 200)
   }
   const limitOf = async (who: string): Promise<unknown> => (await plans.of(await g.id(who)))?.terms.windows[0]?.requests
@@ -165,4 +162,27 @@ t.test('an edit of the file counts from the next renewal on, and a plan that an 
   t.equal(await limitOf(own), 2)
   for (const status of [200, 200, 200, 200, 429]) t.equal(await buy(key), status)
   for (const status of [200, 429]) t.equal(await buy(own), status)
+})
+
+t.test('a customer without credits sees the requests of a plan, and a person of a team what is left today', async t => {
+  const g = await scene(t, { windows: [{ requests: 3, per: 'day' }] })
+  const key = await g.key('famC', 0n)
+  t.equal((await g.call(CHAT, { key, body: BODY })).status, 200)
+  await g.settledAll([key])
+  t.match(await g.balance(key), {
+    isValid: true,
+    unit: 'requests',
+    remaining: 2,
+    total: 3,
+    used: 1,
+    quota: { unit: 'requests', limit: 3, used: 1, remaining: 2 },
+    data: { limit: null, limit_remaining: null },
+  })
+  const { changes } = g.gateway.keys
+  const wish = { type: 'famC', name: '', credits: 5_000_000_000n, expiresAt: undefined }
+  const { key: first } = await changes.create(wish)
+  const other = { ...wish, credits: 0n, account: first.account, limits: '{"creditsPerDay":"0.001"}' }
+  const { secret } = await changes.create(other)
+  await g.gateway.keys.plans.end({ account: first.account, id: 'no plan' })
+  t.match(await g.balance(secret), { remaining: 0.001, balance: 5 })
 })

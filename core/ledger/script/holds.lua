@@ -65,7 +65,8 @@ end
 local function lackOf(window, isHeld, lackUntil, credits)
   if window == credits then return (window.place == 'cap' and 'capped ' or 'insufficient ') .. whole(window.amount) .. ' 0' end
   local words = (window.isOfKey and 'k' or 'w') .. window.place .. ' ' .. whole(lackUntil)
-  return (isHeld and 'filled ' or 'used ') .. words .. ' ' .. whole(credits.amount)
+  return (isHeld and 'filled ' or 'used ') .. words .. ' ' .. whole(credits.amount) .. ' ' ..
+    whole(math.max(0, roomIn(window)))
 end
 
 -- Answers a hold that is here already.

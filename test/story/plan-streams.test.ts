@@ -1,0 +1,132 @@
+/** What running replies may cost while plans change, and what models without a price may use. */
+import t, { type Test } from 'tap'
+import { FIELDS } from '../../core/ledger/script/names.ts'
+import { statesIn } from '../../core/plans/state.ts'
+import { startGateway, type TestGateway, until } from '../gateway.ts'
+import type { Edit } from '../gateway-file.ts'
+import { json, ScriptedUpstream } from '../upstream.ts'
+
+const MODEL = 'acme/famC-5.5'
+const CHAT = '/v1/chat/completions'
+/** A token of output costs 0.01 credits. */
+const priced: Edit = file =>
+  file
+    .set('prices.test', { input: 0, output: 10_000 })
+    .set('keyTypes.famC.models', [{ id: MODEL, price: 'test', reasoning: 'none', maxOutput: 100_000 }])
+    .set('keyTypes.famC.holdAhead', 100)
+
+/** A provider whose streams go on until they are told to end. A reply in JSON has one token. */
+async function scene(t: Test, plan: object, edit: Edit = file => file) {
+  const upstream = await ScriptedUpstream.start(t)
+  const state = { tokens: 0, isOver: false }
+  upstream.script = async ({ json: body }, res) => {
+    const usage = { prompt_tokens: 1, completion_tokens: 1 }
+    if (body['stream'] !== true)
+      return json(res, { choices: [{ message: { content: 'x' }, finish_reason: 'stop' }], usage })
+    res.writeHead(200, { 'content-type': 'text/event-stream' })
+    const send = (event: unknown): void => void res.write(`data: ${JSON.stringify(event)}\n\n`)
+    let [tokens, isGone] = [0, false]
+    res.on('close', () => (isGone = true))
+    while (!state.isOver && !isGone) {
+      for (; tokens < state.tokens; tokens++) send({ choices: [{ delta: { content: 'word ' } }] })
+      await new Promise(resolve => setTimeout(resolve, 2))
+    }
+    send({ choices: [{ delta: {}, finish_reason: 'stop' }] })
+    send({ choices: [], usage: { prompt_tokens: 1, completion_tokens: tokens } })
+    res.end('data: [DONE]\n\n')
+  }
+  const g = await startGateway(t, {
+    upstream: upstream.url,
+    edit: file => edit(priced(file).set('keyTypes.famC.plan', plan)),
+  })
+  const ask = (key: string, stream: boolean, most = 100_000) =>
+    g.call(CHAT, {
+      key,
+      body: { model: MODEL, stream, max_tokens: stream ? most : 1, messages: [{ role: 'user', content: 'hi' }] },
+    })
+  /** Lets streams have so many tokens in all, a little at a time. */
+  const grow = async (to: number): Promise<void> => {
+    for (; state.tokens < to; state.tokens += 50) await new Promise(resolve => setTimeout(resolve, 2))
+  }
+  return { g, ask, grow, end: () => (state.isOver = true) }
+}
+
+async function windowsOf(g: TestGateway, account: string): Promise<{ used: bigint; held: bigint }[]> {
+  const { scripts } = g.gateway.ledger
+  const text = await scripts.redis.hget(scripts.keys.of(account).account, FIELDS.windows)
+  return [...statesIn(text).byPlace.values()].map(({ used, held }) => ({ used, held }))
+}
+
+t.test('a stream that began under an earlier plan takes nothing of the later one, and does not renew it', async t => {
+  const { g, ask, grow, end } = await scene(t, { windows: [{ credits: 100, per: 'month' }] })
+  const key = await g.key('famC', 0n)
+  const account = await g.id(key)
+  const stream = ask(key, true)
+  await until(async () => ((await windowsOf(g, account))[0]?.held ?? 0n) > 0n)
+  await grow(200)
+  await g.gateway.keys.plans.set({ account, id: 'next' }, { windows: [{ requests: 3, per: 'week' }], then: 'refuse' })
+  const served: number[] = []
+  for (let turn = 0; turn < 6; turn++) {
+    served.push((await ask(key, false)).status)
+    await grow(300 + 100 * turn)
+  }
+  t.same(served, [200, 200, 200, 429, 429, 429])
+  end()
+  await stream
+  await g.settled(key)
+  t.same(await windowsOf(g, account), [{ used: 3n, held: 0n }])
+})
+
+t.test('a stream whose window is reset by hand ends where the new one does', async t => {
+  const { g, ask, grow, end } = await scene(t, { windows: [{ credits: 10, per: 'month' }] })
+  const key = await g.key('famC', 0n)
+  const account = await g.id(key)
+  const stream = ask(key, true)
+  await until(async () => ((await windowsOf(g, account))[0]?.held ?? 0n) > 0n)
+  await grow(400)
+  await g.gateway.keys.plans.reset({ account, id: 'reset' }, 0)
+  t.equal((await ask(key, false)).status, 200)
+  void grow(6000)
+  const { text } = await stream
+  end()
+  t.match(text, /"finish_reason":"length"/)
+  const [entry] = (await g.settled(key)).filter(({ stream: isStream }) => isStream)
+  // What it held before the reset, the new window, and six seconds of output at the least.
+  t.ok(entry?.['plan_cost'] <= 40, `${entry?.['plan_cost']} credits of 10`)
+})
+
+t.test('a model without a price does not use more tokens than a window has', async t => {
+  const plan = { windows: [{ tokens: 5000, per: 'day' }] }
+  const { g, ask, end } = await scene(t, plan, file => file.set('keyTypes.famC.priceFactor', 0))
+  const key = await g.key('famC', 0n)
+  end()
+  const statuses = await Promise.all([1, 2, 3, 4].map(async () => (await ask(key, true, 2000)).status))
+  t.same(statuses.sort(), [200, 200, 429, 429], 'each may use what it asks for')
+  t.match(await ask(key, true, 6000), { status: 429, json: { error: { message: /of the tokens of this day/ } } })
+})
+
+t.test('what is added to a window that began with a use ends with it', async t => {
+  const { g, ask } = await scene(t, { windows: [{ requests: 2, per: '1h', anchor: 'first use' }] })
+  const key = await g.key('famC', 0n)
+  const account = await g.id(key)
+  const { plans } = g.gateway.keys
+  t.equal((await ask(key, false)).status, 200)
+  await g.settled(key)
+  for (const id of ['a', 'b']) await plans.add({ account, id }, 0, '5')
+  const plan = await plans.of(account)
+  const { scripts } = g.gateway.ledger
+  const text = await scripts.redis.hget(scripts.keys.of(account).account, FIELDS.windows)
+  t.match(plan?.extras, { 0: { amount: '10', until: statesIn(text).byPlace.get(0)?.ends } })
+})
+
+t.test('an overdrawn balance may use what costs nothing', async t => {
+  const { g, ask } = await scene(t, { windows: [{ requests: 100, per: 'day' }], then: 'credits' })
+  const key = await g.key('famC', 1n)
+  const { scripts } = g.gateway.ledger
+  const own = scripts.keys.of(await g.id(key)).account
+  await scripts.redis.hset(own, FIELDS.balance, '-500')
+  await g.gateway.keys.plans.end({ account: await g.id(key), id: 'end' })
+  t.equal((await ask(key, false)).status, 429)
+  await g.gateway.keys.changes.edit(await g.id(key), { limits: '{"priceFactor":"0"}' })
+  t.equal((await ask(key, false)).status, 200)
+})
