@@ -3,7 +3,6 @@ import * as metering from 'tollgate/plugin/metering'
 import {
   type Hold,
   type HoldStanding,
-  allows,
   floorOf,
   modelOf,
   ratesNow,
@@ -132,7 +131,7 @@ class Meter {
     const { format } = x.route
     const type = metering.typeOf(this.#host.config, x.key)
     const limits = metering.limitsOf(type, x.key)
-    const isLimited = applyLimits(x, limits)
+    const isLimited = metering.lowerOutput(x, limits)
     const { request, tokens } = holdRequest(x, this.#host, this.#termsOf(x), {
       limits,
       address: this.#rates.address,
@@ -141,7 +140,7 @@ class Meter {
     const [keyHold, quotaHolds] = await this.#holder.hold(request, x, limits, key => {
       // The record of the key may have changed since it was read.
       const now = key === x.key ? limits : metering.limitsOf(type, key)
-      if (key !== x.key) admit(x, now, groups)
+      if (key !== x.key) metering.admit(x, now, groups)
       return metering.boundsOf(x, key, now, { groups, tokens })
     })
     this.#planEvents.note(keyHold)
@@ -313,32 +312,6 @@ function quarantine(x: Metered, { meter, log, now }: BuiltInHost): void {
   )
 }
 
-/**
- * Lowers the output limit of a request to the one of its key. @returns whether it was higher
- * @throws GatewayError context_too_long if its input is over the limit
- */
-function applyLimits(x: BuiltInExchange & Known, { maxOutput }: KeyLimits): boolean {
-  if (maxOutput === undefined || metering.outputLimit(x) <= maxOutput * x.format.choices(x.body)) return false
-  x.format.limitOutput(x.body, maxOutput)
-  return true
-}
-
-/** Throws a GatewayError if limits do not allow the address of a request, or its model. */
-function admit(x: BuiltInExchange & Known, limits: KeyLimits, groups: BuiltInHost['config']['groups']): void {
-  if (!limits.addresses.every(ranges => ranges.has(x.address))) throw new GatewayError('address_refused')
-  if (!allows(limits, metering.listedIds(x.model), groups)) throw new GatewayError('model_not_found')
-}
-
-/** Throws GatewayError context_too_long if the input of a request is over the limit of its key. */
-function checkInput(x: BuiltInExchange & Known, terms: metering.Terms, { maxInput }: KeyLimits): void {
-  if (maxInput === undefined) return
-  const tokens = metering.estimateInput(x, terms, metering.SAFE_BYTES_PER_TOKEN)
-  if (tokens <= maxInput) return
-  throw new GatewayError('context_too_long', {
-    message: `This request may have ${tokens} input tokens, and its key may send ${maxInput} at a time.`,
-  })
-}
-
 /** How a hold is requested. */
 interface HoldWish {
   readonly limits: KeyLimits
@@ -353,7 +326,7 @@ function holdRequest(
   { charged, held: terms }: metering.TermsPair,
   { limits, address }: HoldWish,
 ): { readonly request: HoldRequest; readonly tokens: metering.AskedTokens } {
-  checkInput(x, terms, limits)
+  metering.checkInput(x, terms, limits)
   const { holdAhead, clampOutput } = metering.typeOf(host.config, x.key)
   const limit = metering.outputLimit(x)
   const stream = streams(x)

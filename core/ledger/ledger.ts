@@ -92,7 +92,7 @@ export class Ledger {
     const { log, newId, now } = environment
     const { leaseMs, storedMs } = config.ledger
     const scripts = new Scripts(store, config.store.prefix)
-    const restorer = new Restorer(scripts, records)
+    const restorer = new Restorer(scripts, records, now)
     const continuity = new Continuity({ scripts, records, restorer, store, environment })
     continuity.beforeReopening = () => this.#restoreHolds()
     continuity.onReopened = () => this.#deliveries.repeat()

@@ -3,7 +3,15 @@ import { hash } from 'node:crypto'
 import { lru } from '../lib/lru.ts'
 import { after, lengthOf, partMs, type Period, type Span, windowAt, windowSince } from './calendar.ts'
 import { isListed } from './listed.ts'
-import { cachedWeight, durationMs, type PlanTerms, type PlanWindow, readWindows, type WindowTerms } from './terms.ts'
+import {
+  cachedWeight,
+  durationMs,
+  type PlanTerms,
+  type PlanWindow,
+  readWindows,
+  UNITS,
+  type WindowTerms,
+} from './terms.ts'
 
 /** A plan as the records and the store have it, as JSON. */
 export interface StoredPlan {
@@ -58,9 +66,9 @@ function read(stored: StoredPlan): Plan {
 }
 
 /** Returns what a window counts and when, other than how much: windows with the same text are the same window. */
-export function countedBy({ credits, requests, per, anchor, zone, models }: WindowTerms): string {
-  const unit = credits === undefined ? (requests === undefined ? 'tokens' : 'requests') : 'credits'
-  return JSON.stringify({ unit, per, anchor, zone, models })
+export function countedBy(window: WindowTerms): string {
+  const { per, anchor, zone, models } = window
+  return JSON.stringify({ unit: UNITS.find(unit => window[unit] !== undefined), per, anchor, zone, models })
 }
 
 /** Returns the digest of terms, by which a change of them is noticed. */

@@ -33,8 +33,10 @@ export interface PlanTerms {
   readonly cachedInput?: string | undefined
 }
 
+/** What a window may count. */
+export const UNITS = ['credits', 'requests', 'tokens'] as const
 /** What a window counts. */
-export type Unit = 'credits' | 'requests' | 'tokens'
+export type Unit = (typeof UNITS)[number]
 
 /** When a window begins. */
 export type Timing =
@@ -71,7 +73,6 @@ const SHORTEST_MS = 60_000
 
 const CALENDAR = ['day', 'week', 'month'] as const
 const WEEKDAYS = ['Mon', 'Tue', 'Wed', 'Thu', 'Fri', 'Sat', 'Sun']
-const UNITS = ['credits', 'requests', 'tokens'] as const
 
 /** Reads a duration such as `5h` or `30d`, in milliseconds. Returns undefined for any other text, and for a duration of more than ten years. */
 export function durationMs(text: string): number | undefined {

@@ -46,10 +46,13 @@ interface Elsewhere {
 export class Restorer {
   readonly #scripts: Scripts
   readonly #records: Records
+  readonly #now: () => number
 
-  constructor(scripts: Scripts, records: Records) {
+  /** @param now milliseconds since the epoch */
+  constructor(scripts: Scripts, records: Records, now: () => number) {
     this.#scripts = scripts
     this.#records = records
+    this.#now = now
   }
 
   /**
@@ -160,7 +163,7 @@ export class Restorer {
     const record = this.#scripts.keys.record({ account: at, key: id })
     const put = async (keyWindows: string): Promise<string | undefined> =>
       (await this.#scripts.run(operation('put', at, { record }, { ...args, keyWindows })))[0]
-    const today = windowAt(UTC_DAY, Date.now())
+    const today = windowAt(UTC_DAY, this.#now())
     // One that was not used today needs no more than its record.
     let answer = await put(key.endedAt < today.from ? '' : '?')
     if (answer === 'unknown') {

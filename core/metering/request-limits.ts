@@ -1,0 +1,33 @@
+/** Applies the limits of a key to a request: where it comes from, its model, its input and its output. */
+import type { Config } from '../config/config.ts'
+import { GatewayError } from '../errors.ts'
+import type { BuiltInExchange, BuiltInWith } from '../exchange/built-in.ts'
+import { allows, type KeyLimits } from '../plans/limits.ts'
+import { listedIds } from './bounds.ts'
+import { SAFE_BYTES_PER_TOKEN } from './documents.ts'
+import { estimateInput, outputLimit, type Terms } from './estimate.ts'
+
+type Known = BuiltInExchange & BuiltInWith<'body' | 'model' | 'tally'>
+
+/** Lowers the output limit of a request to the one of its key. @returns whether it was higher */
+export function lowerOutput(x: Known, { maxOutput }: KeyLimits): boolean {
+  if (maxOutput === undefined || outputLimit(x) <= maxOutput * x.format.choices(x.body)) return false
+  x.format.limitOutput(x.body, maxOutput)
+  return true
+}
+
+/** Throws a GatewayError if limits do not allow the address of a request, or its model. */
+export function admit(x: Known, limits: KeyLimits, groups: Config['groups']): void {
+  if (!limits.addresses.every(ranges => ranges.has(x.address))) throw new GatewayError('address_refused')
+  if (!allows(limits, listedIds(x.model), groups)) throw new GatewayError('model_not_found')
+}
+
+/** Throws GatewayError context_too_long if the input of a request is over the limit of its key. */
+export function checkInput(x: Known, terms: Terms, { maxInput }: KeyLimits): void {
+  if (maxInput === undefined) return
+  const tokens = estimateInput(x, terms, SAFE_BYTES_PER_TOKEN)
+  if (tokens <= maxInput) return
+  throw new GatewayError('context_too_long', {
+    message: `This request may have ${tokens} input tokens, and its key may send ${maxInput} at a time.`,
+  })
+}
