@@ -15,6 +15,12 @@ export function fileOf(offer: string): string {
   return /```yaml\n([^]*?)```/.exec(section)?.[1] ?? ''
 }
 
+/** Returns the names of the offers. */
+export function offersIn(): string[] {
+  const section = TEXT.slice(TEXT.indexOf('\n## Five offers\n'))
+  return [...section.matchAll(/^### (.+)$/gm)].map(([, name]) => name ?? '')
+}
+
 /** Returns the cells of the rows of the first table after some words. */
 export function tableAfter(words: string): readonly (readonly string[])[] {
   const table = /\n\|[^]*?\n\n/.exec(TEXT.slice(TEXT.indexOf(words)))?.[0] ?? ''

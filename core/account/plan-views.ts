@@ -47,6 +47,14 @@ function lengthOfView({ window }: WindowView): number {
   return lengthOf(periodOf(window))
 }
 
+const RESETS: Readonly<Record<string, string>> = { day: 'daily', week: 'weekly', month: 'monthly' }
+
+/** Returns how often the limit of a key begins anew, as key tools name it: that of its widest window of credits. Null for never. */
+export function resetWord(standing: PlanStanding | undefined): string | null {
+  const { per } = standing?.widestOfCredits?.window ?? {}
+  return (per !== undefined && RESETS[per]) || null
+}
+
 const NAMES: Readonly<Record<string, string>> = { day: '1d', week: '7d' }
 
 /** Names a window as tools do, such as `5h`, `1d` or `7d`. */

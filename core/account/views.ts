@@ -4,7 +4,7 @@
  */
 import type { Config, KeyType, ModelEntry } from '../config/config.ts'
 import { allowanceOf, type Limits } from '../ledger/allowance.ts'
-import { type PlanStanding, planStanding, shownLimits, shownPlan, shownWindow } from './plan-views.ts'
+import { type PlanStanding, planStanding, resetWord, shownLimits, shownPlan, shownWindow } from './plan-views.ts'
 import type { Ledger } from '../ledger/ledger.ts'
 import { type Balance, type Count, DAY_MS, type HistoryEntry, type Summary, type ChargePart } from '../records/entry.ts'
 import type { Key } from '../keys/keys.ts'
@@ -110,8 +110,6 @@ function shownNumbers(may: Allowance): { unit: string; limit: number; used: numb
   return { unit: 'credits', limit: credits(limit), used: credits(used), remaining: credits(remaining) }
 }
 
-const RESETS: Readonly<Record<string, string>> = { day: 'daily', week: 'weekly', month: 'monthly' }
-
 /** Returns what is left of a key's allocation: top-level members for balance widgets, `data` for key tools. */
 export async function balanceOf(
   ledger: Ledger,
@@ -162,7 +160,7 @@ export async function balanceOf(
       // It is of credits. Null is no limit.
       limit: isOfCredits ? credits(limit) : null,
       limit_remaining: isOfCredits ? credits(remaining) : null,
-      limit_reset: (plan?.widestOfCredits && RESETS[plan.widestOfCredits.window.per]) ?? null,
+      limit_reset: resetWord(plan),
       usage: credits(used),
       usage_daily: periods ? credits(periods.day) : null,
       usage_weekly: periods ? credits(periods.week) : null,

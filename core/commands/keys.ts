@@ -7,6 +7,7 @@ import { KEY_STATES } from '../records/key-search.ts'
 import { formatCredits } from '../money/credits.ts'
 import { shownEntry } from '../account/views.ts'
 import { isoTime } from '../lib/iso-time.ts'
+import { isFunded } from '../operator/given.ts'
 import { keyView, type KeyView } from '../operator/key-view.ts'
 import { csvLine } from '../lib/csv.ts'
 import { auditEntry } from './audited.ts'
@@ -105,7 +106,7 @@ function fundsOf(
 ): { readonly account: string | undefined; readonly credits: bigint; readonly cap: bigint | undefined } {
   const { balance: account, type } = options
   const hasPlan = keyTypes.get(type)?.plan !== undefined
-  if (options.credits === undefined ? account === undefined && !hasPlan : account !== undefined)
+  if (!isFunded(options, hasPlan))
     throw new UsageError('give either --credits for a balance of its own, or --balance for one that exists')
   return {
     account,
@@ -218,7 +219,7 @@ export async function showHistory(
           entry.id,
           entry.kind.padEnd(6),
           (entry.notes.status ?? '-').padEnd(11),
-          `${formatCredits(entry.charge)} credits`,
+          `${formatCredits(entry.charge)} credits${entry.plan ? ` and ${formatCredits(entry.plan.covered)} of the plan` : ''}`,
           `${String(shown['input_tokens'])}+${String(shown['output_tokens'])} tokens`,
           inOneLine(entry.notes.model ?? '-'),
         ].join('  '),

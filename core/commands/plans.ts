@@ -3,7 +3,6 @@ import { parse } from 'yaml'
 import type { Config } from '../config/config.ts'
 import { GatewayError } from '../errors.ts'
 import type { Environment } from '../lib/environment.ts'
-import { inOneLine } from '../lib/printable.ts'
 import { type BalanceView, balanceViews } from '../operator/balance-view.ts'
 import { checkerOf } from '../operator/check-input.ts'
 import { CHANGE_MEMBERS, changePlan, type GivenChange, type PlanChangeName } from '../operator/plan-changes.ts'
@@ -39,6 +38,8 @@ export async function changeBalancePlan(
   options: PlanOptions,
 ): Promise<void> {
   const { type, terms, reason } = options
+  if (change === 'set' && (type === undefined) === (terms === undefined))
+    throw new UsageError('give either --type for the plan of a key type, or --terms for terms of its own')
   const idempotencyKey = idempotencyKeyOf(options.idempotencyKey, environment, config)
   checkName('--reason', reason ?? '')
   const given: GivenChange = {
@@ -79,7 +80,7 @@ export function yamlOption(name: string, text: string): unknown {
   try {
     return parse(text)
   } catch (cause) {
-    throw new UsageError(`${name} is not YAML: ${inOneLine((cause as Error).message)}`)
+    throw new UsageError(`${name} is not YAML: ${(cause as Error).message.split('\n')[0]}`)
   }
 }
 

@@ -104,7 +104,7 @@ export class Plans {
 
   /** Lets a window begin anew now, with nothing used. @throws as `end`; RangeError if it has no such window */
   reset(wish: PlanWish, place: number): Promise<boolean> {
-    return this.#change(wish, 'reset', (plan, now) => {
+    return this.#change(withWords(wish, `window ${place + 1}`), 'reset', (plan, now) => {
       const before = valid(plan, now)
       windowAt(before, place)
       return { ...changed(before), resets: { ...before.resets, [place]: now } }
@@ -119,7 +119,7 @@ export class Plans {
   async add(wish: PlanWish, place: number, amount: string): Promise<boolean> {
     const inStore = await this.#ledger.reads.knownBalance(wish.account)
     const state = statesIn(inStore?.windows)
-    return this.#change(wish, 'extra', (plan, now) => {
+    return this.#change(withWords(wish, `${amount} in window ${place + 1}`), 'extra', (plan, now) => {
       const before = valid(plan, now)
       const window = windowAt(before, place)
       const { ends = 0 } = (state.shape === before.shape && state.byPlace.get(place)) || {}
@@ -197,6 +197,11 @@ export class Plans {
       await also?.(sql)
     })
   }
+}
+
+/** Says what was changed before what an operator says of it. */
+function withWords(wish: PlanWish, words: string): PlanWish {
+  return { ...wish, note: wish.note === undefined ? words : `${words}, ${wish.note}` }
 }
 
 function needed(plan: Plan | undefined): Plan {

@@ -1,4 +1,4 @@
-/** Schemas of what operators and customers send. */
+/** What operators and customers send: its schemas, and rules of several members. */
 import { PLAIN_TEXT } from '../lib/printable.ts'
 
 /** An amount that a caller sends: a decimal as text, or a number. */
@@ -27,3 +27,15 @@ export const GIVEN_DURATION = {
   pattern: String.raw`^[1-9]\d{0,5}[smhd]$`,
   expected: 'a duration such as 30d or 12h',
 } as const
+
+/**
+ * Whether it is clear what new keys spend from: credits of a balance of their own, or a balance that exists. A key with a plan of its
+ * own needs neither.
+ */
+export function isFunded(
+  { credits, balance }: { readonly credits?: unknown; readonly balance?: unknown },
+  hasPlan: boolean,
+): boolean {
+  if (credits !== undefined) return balance === undefined
+  return balance !== undefined || hasPlan
+}

@@ -39,7 +39,7 @@ export { COLUMNS as IMPORT_COLUMNS, importDetails, importRows, type ImportRow, i
 export type { Imported } from '../records/key-import.ts'
 export { Balances } from '../keys/balances.ts'
 export { plansEnding, type RecordedAccount } from '../records/account-rows.ts'
-export { GIVEN_AMOUNT, GIVEN_DURATION, GIVEN_NAME, GIVEN_REASON } from './given.ts'
+export { GIVEN_AMOUNT, GIVEN_DURATION, GIVEN_NAME, GIVEN_REASON, isFunded } from './given.ts'
 export { Impossible } from '../records/database.ts'
 export { keyView } from './key-view.ts'
 export type { LimitTerms } from '../plans/limits.ts'

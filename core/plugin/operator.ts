@@ -22,10 +22,10 @@ export {
   shownAllowance,
   usageOf,
 } from '../account/views.ts'
-export { planStanding, type PlanStanding, shownWindow } from '../account/plan-views.ts'
+export { planStanding, type PlanStanding, resetWord, shownWindow } from '../account/plan-views.ts'
 export { limitsOf, modelsFor } from '../metering/bounds.ts'
 export { typeOf } from '../metering/own-type.ts'
-export { lengthOf, usualMs } from '../plans/calendar.ts'
+export { usualMs } from '../plans/calendar.ts'
 export { periodOf, planFrom } from '../plans/plan.ts'
 export { nameOf, usedShare, type WindowView } from '../plans/state.ts'
 export type { Quota } from '../config/config.ts'

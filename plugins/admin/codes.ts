@@ -72,14 +72,12 @@ const create = operation({
       throw invalidBody(`"type" is missing: a code for a ${kind} needs one.`, 'type')
     if (kind === 'plan' && config.keyTypes.get(type)?.plan?.until === undefined)
       throw invalidBody(`The key type "${type}" has no plan that ends, which a code could extend.`, 'type')
-    if (
-      kind === 'plan'
-        ? call.body.credits !== undefined
-        : call.body.credits === undefined && !(kind === 'key' && hasPlan)
-    )
-      throw invalidBody(kind === 'plan' ? 'A code for a plan has no "credits".' : '"credits" is missing.', 'credits')
+    const { credits } = call.body
+    if (kind === 'plan' && credits !== undefined) throw invalidBody('A code for a plan has no "credits".', 'credits')
+    if (kind !== 'plan' && credits === undefined && !(kind === 'key' && hasPlan))
+      throw invalidBody('"credits" is missing.', 'credits')
     if (kind !== 'key' && days !== null) throw invalidBody('Only a new key has "key_days".', 'key_days')
-    const amount = call.body.credits === undefined ? 0n : amountOf(call.body.credits)
+    const amount = credits === undefined ? 0n : amountOf(credits)
     const wish = {
       kind,
       type,

@@ -106,7 +106,7 @@ const create = operation({
     const { config, keys, now } = call.office
     if (!config.keyTypes.has(type)) throw invalidBody(`There is no key type "${type}".`, 'type')
     const hasPlan = config.keyTypes.get(type)?.plan !== undefined
-    if (credits === undefined ? account === undefined && !hasPlan : account !== undefined)
+    if (!operator.isFunded({ credits, balance: account }, hasPlan))
       throw invalidBody('Send either "credits" or "balance_id".', 'credits')
     const limits = operator.limitsText(call.body.limits as operator.GivenLimits | undefined, config) ?? undefined
     const amount = credits === undefined ? 0n : amountOf(credits)

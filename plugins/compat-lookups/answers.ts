@@ -14,6 +14,8 @@ export interface Account {
   readonly used: number
   /** Whether its credits or its plan have something left. */
   readonly isUsable: boolean
+  /** How often the limit begins anew, as key tools name it. Null for never. */
+  readonly limitReset: string | null
   /** The windows of the plan, with each in the shape of `rate_limits`. */
   readonly windows: readonly { readonly view: WindowView; readonly row: object }[]
   /** Charges of today, of this week and of this month. Null while the records are away. */
@@ -101,12 +103,12 @@ const ANSWERS: Readonly<Record<string, Answer>> = {
     total_available: balance,
   }),
   // OpenRouter.
-  '/api/v1/key': ({ key, granted, balance, used, windows, daily, weekly, monthly }) => ({
+  '/api/v1/key': ({ key, granted, balance, used, limitReset, daily, weekly, monthly }) => ({
     data: {
       label: key.label,
       limit: granted,
       limit_remaining: balance,
-      limit_reset: resetOf(windows),
+      limit_reset: limitReset,
       include_byok_in_limit: false,
       usage: used,
       usage_daily: daily,
@@ -187,15 +189,6 @@ export const PATHS: ReadonlyMap<string, Answer> = new Map(
     ])
   }),
 )
-
-const RESETS: Readonly<Record<string, string>> = { day: 'daily', week: 'weekly', month: 'monthly' }
-
-/** Returns when the limit of a key begins anew: the longest window of credits that counts every model. */
-function resetOf(windows: Account['windows']): string | null {
-  const ofCredits = windows.map(({ view }) => view).filter(({ window }) => window.unit === 'credits' && !window.models)
-  const longest = ofCredits.sort((one, other) => lengthMs(other) - lengthMs(one))[0]
-  return (longest && RESETS[longest.window.per]) ?? null
-}
 
 function utilization(view: WindowView | undefined, now: number): object | null {
   if (!view) return null

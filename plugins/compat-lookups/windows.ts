@@ -1,12 +1,10 @@
 /** The windows of a plan as agents know them: a short one, and a long one. */
 import type { Key } from 'tollgate/plugin'
-import { lengthOf, periodOf, usedShare, usualMs, type WindowView } from 'tollgate/plugin/operator'
+import { periodOf, usedShare, usualMs, type WindowView } from 'tollgate/plugin/operator'
 import { plain, rounded } from './numbers.ts'
 
 const DAY_MS = 86_400_000
 const MONTH_MS = 30 * DAY_MS
-/** Days with a change of clocks are longer. */
-const SHORT_MS = 1.1 * DAY_MS
 
 /** Two windows of a plan. */
 export interface TwoWindows {
@@ -21,13 +19,13 @@ export function twoWindows(windows: readonly WindowView[]): TwoWindows {
   const byLength = windows
     .filter(({ window }) => window.models === undefined)
     .sort((one, other) => lengthMs(one) - lengthMs(other))
-  const [short] = byLength.filter(view => lengthMs(view) <= SHORT_MS)
-  return { short, long: byLength.filter(view => lengthMs(view) > SHORT_MS).at(-1) }
+  const [short] = byLength.filter(view => lengthMs(view) <= DAY_MS)
+  return { short, long: byLength.filter(view => lengthMs(view) > DAY_MS).at(-1) }
 }
 
-/** Returns the length of a window, in milliseconds. */
+/** Returns the length of a window as agents know it, in milliseconds. */
 export function lengthMs({ window }: WindowView): number {
-  return lengthOf(periodOf(window))
+  return usualMs(periodOf(window))
 }
 
 /** Returns the end of a window in seconds since the epoch. One that has not begun would end after its length. */
@@ -42,7 +40,7 @@ export function codexHeaders(balance: number, windows: readonly WindowView[], no
     view
       ? {
           [`x-codex-${name}-used-percent`]: String(rounded(100 * usedShare(view))),
-          [`x-codex-${name}-window-minutes`]: String(Math.round(usualMs(periodOf(view.window)) / 60_000)),
+          [`x-codex-${name}-window-minutes`]: String(Math.round(lengthMs(view) / 60_000)),
           [`x-codex-${name}-reset-at`]: String(resetSeconds(view, now)),
         }
       : {}

@@ -1,9 +1,11 @@
 /** The five offers of docs/plans.md, as they are sold and used up, and the table that says how a request uses a plan. */
+import { writeFileSync } from 'node:fs'
 import t, { type Test } from 'tap'
 import { findServer } from '../../core/store/managed.ts'
 import { parseDecimal } from '../../core/money/credits.ts'
 import { startGateway } from '../gateway.ts'
-import { COST, type Served, Shop, tableAfter } from '../offers.ts'
+import { COST, fileOf, offersIn, type Served, Shop, tableAfter } from '../offers.ts'
+import { Place } from '../process.ts'
 import { json, ScriptedUpstream } from '../upstream.ts'
 
 /** A test can stop only a redis-server of its own. */
@@ -114,6 +116,16 @@ t.test('a team with a cap a person', { skip }, async t => {
   for (const key of keys) t.match(served.refused.get(key)?.error, { message: /the credits of this day that this key may use/ }) // prettier-ignore
   const views = await Promise.all(people.map(person => shop.run('keys', 'show', person.id)))
   t.match(views, [{ balance: '0' }, { balance: '0' }, { balance: '0', limits: { creditsPerDay: '1' } }])
+})
+
+t.test('each offer of docs/plans.md is valid as it is printed, and starts with the simulated provider', async t => {
+  const offers = ['Prepaid credits', 'A month with credits', 'Five hours and a week', 'Requests a day', 'A team with a cap a person'] // prettier-ignore
+  t.same(offersIn(), offers)
+  for (const offer of offers) {
+    const place = new Place(t)
+    writeFileSync(place.file, fileOf(offer))
+    t.match(await place.run('-c', place.file, 'check', '--strict'), { code: 0 }, offer)
+  }
 })
 
 const TABLE = tableAfter('With a price of 0.01 credits a token')

@@ -76,7 +76,7 @@ t.test(
     await spend(3)
     const { json: statement } = await api('GET', `/balances/${id}/statement`)
     const lines = statement.data.filter(({ type }: any) => type === 'plan').map(({ reason }: any) => reason)
-    t.ok(lines.includes('reset: an outage'), 'the customer sees the reason')
+    t.ok(lines.includes('reset: window 1, an outage'), 'the customer sees the reason')
     const { json: grants } = await api('GET', `/balances/${id}/grants`)
     const reasons = grants.data.map(({ reason }: any) => reason)
     // It lapses with the first request after its end, unless it was extended before.
