@@ -132,7 +132,7 @@ class Meter {
     const type = metering.typeOf(this.#host.config, x.key)
     const limits = metering.limitsOf(type, x.key)
     const isLimited = metering.lowerOutput(x, limits)
-    const { request, tokens } = holdRequest(x, this.#host, this.#termsOf(x), {
+    const { request, tokens, freeOutput } = holdRequest(x, this.#host, this.#termsOf(x), {
       limits,
       address: this.#rates.address,
     })
@@ -151,6 +151,7 @@ class Meter {
     const runningHold = new metering.RunningHold(this.#host.ledger, holds, this.#termsOf(x), aheadTokens)
     lower(x, runningHold, this.#host)
     runningHold.isOutputLowered ||= isLimited
+    if (freeOutput !== undefined && metering.lowerToTokens(x, keyHold, freeOutput)) runningHold.isOutputLowered = true
     if (runningHold.terms.held.reasoning !== 'none' && (streams(x) || !x.model.entry.reasoningInLimit)) {
       runningHold.silent = x
       this.#silent.add(runningHold)
@@ -319,13 +320,20 @@ interface HoldWish {
   readonly address: boolean
 }
 
+interface Wanted {
+  readonly request: HoldRequest
+  readonly tokens: metering.AskedTokens
+  /** The output limit, if output costs nothing, so that the hold does not grow with it. */
+  readonly freeOutput: number | undefined
+}
+
 /** Returns the request for the hold on the key's account, and its tokens. @throws GatewayError context_too_long */
 function holdRequest(
   x: BuiltInExchange & Known,
   host: BuiltInHost,
   { charged, held: terms }: metering.TermsPair,
   { limits, address }: HoldWish,
-): { readonly request: HoldRequest; readonly tokens: metering.AskedTokens } {
+): Wanted {
   metering.checkInput(x, terms, limits)
   const { holdAhead, clampOutput } = metering.typeOf(host.config, x.key)
   const limit = metering.outputLimit(x)
@@ -334,11 +342,10 @@ function holdRequest(
   const choices = x.format.choices(x.body)
   const all = limit === Infinity ? terms.unlimitedOutput * choices : limit
   const calls = metering.heldCalls(x, terms)
-  // What costs nothing does not grow, so its tokens are held completely.
-  const isFree = metering.holdFor(x, all, terms, calls) === 0n
+  const isFree = metering.holdFor(x, all, terms, calls) === metering.holdFor(x, 0, terms, calls)
   const ahead = stream && !isFree ? Math.min(limit, holdAhead * choices) : all
   const amount = metering.holdFor(x, ahead, terms, calls)
-  const leastAhead = isFree ? all : Math.min(ahead, leastOutput(x, terms, host))
+  const leastAhead = Math.min(ahead, leastOutput(x, terms, host))
   const leastCalls = metering.heldCalls(x, terms, 1)
   const least = metering.holdFor(x, leastAhead, terms, leastCalls)
   const tokens = {
@@ -364,7 +371,7 @@ function holdRequest(
     half: !stream && !clampOutput,
     endExchange: why => end(x, why, terms, host),
   }
-  return { request, tokens }
+  return { request, tokens, freeOutput: isFree ? all : undefined }
 }
 
 /** Ends an exchange on behalf of the ledger. */

@@ -122,9 +122,9 @@ export class Plans {
     return this.#change(withWords(wish, `${amount} in window ${place + 1}`), 'extra', (plan, now) => {
       const before = valid(plan, now)
       const window = windowAt(before, place)
-      const { ends = 0 } = (state.shape === before.shape && state.byPlace.get(place)) || {}
+      const { from = 0, ends = 0 } = (state.shape === before.shape && state.byPlace.get(place)) || {}
       // One that has begun with a use ends when the store says.
-      const isRunning = window.timing.kind === 'first use' && ends > now
+      const isRunning = window.timing.kind === 'first use' && ends > now && from >= (before.resets?.[place] ?? 0)
       const until = isRunning ? ends : (spanOf(before, place, now)?.until ?? after(now, periodOf(window), 1))
       const known = before.extras?.[place]
       const all = amountIn(window, amount) + (known && known.until > now ? BigInt(known.amount) : 0n)
@@ -148,10 +148,10 @@ export class Plans {
       if (text !== undefined)
         addNotices(sql, await this.#noticesOf({ event: 'renewed', account, plan: planFrom(text) }))
     }
-    return this.#change({ account, id, also }, 'renewed', before => {
-      if (before?.at !== plan.at) return before
+    return this.#change({ account, id, also }, 'renewed', (before, now) => {
+      if (before?.at !== plan.at) throw new Impossible('the plan was replaced meanwhile')
       const isEdited = terms !== undefined && digestOf(terms) !== before.of
-      return { ...changed(before), ...(isEdited && withTerms(before, terms)), renewedAt: from }
+      return { ...changed(before), ...(isEdited && withTerms(before, terms)), renewedAt: now }
     })
   }
 
@@ -235,7 +235,9 @@ function extended(plan: Plan, now: number, today: PlanTerms | undefined): Stored
     throw new Impossible('the plan of this balance does not end, so that it cannot be extended; set one with "until"')
   const ms = durationMs(today?.until ?? plan.terms.until ?? '')
   if (ms === undefined) throw new Impossible('the plan of this balance has no period')
-  if (plan.until > now) return { ...changed(plan), until: plan.until + ms }
+  // A plan without a window that begins anew does not renew.
+  const terms = today && plan.widest === undefined ? withTerms(plan, today) : undefined
+  if (plan.until > now) return { ...changed(plan), ...terms, until: plan.until + ms }
   return { ...newPlan(today ?? plan.terms, now, plan.type), version: plan.version + 1, until: now + ms }
 }
 

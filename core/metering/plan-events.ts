@@ -4,8 +4,10 @@ import type { Keys } from '../keys/keys.ts'
 import type { Hold } from '../ledger/hold.ts'
 import type { Log } from '../lib/log.ts'
 import { lru } from '../lib/lru.ts'
+import { after } from '../plans/calendar.ts'
 import { isValid, type Plan } from '../plans/plan.ts'
 import { nameOf, windowViews } from '../plans/state.ts'
+import type { PlanWindow } from '../plans/terms.ts'
 
 /** Events that this process has noted. Others may note them too, which changes nothing. */
 const NOTED_MAX = 10_000
@@ -47,7 +49,7 @@ export class PlanEvents {
     if (!isValid(plan, this.#now())) return this.#keys.plans.noteLapse(account, plan)
     const { widest } = plan
     const from = widest === undefined ? undefined : beganAt(standing?.windows, widest)
-    if (widest === undefined || from === undefined || !isRenewal(plan, widest, from, standing)) return
+    if (widest === undefined || from === undefined || !isRenewal(plan, widest, from)) return
     const terms = plan.type === undefined ? undefined : this.#keyTypes.get(plan.type)?.plan
     this.#once(`${account} renewed ${from}`, () => this.#keys.plans.renewed(account, plan, { from, terms }))
   }
@@ -103,9 +105,10 @@ function beganAt(windows: string | undefined, place: number): number | undefined
  * Whether the widest window has begun anew since the last time that was recorded. Its first one, and one that an operator has reset,
  * are no renewals.
  */
-function isRenewal(plan: Plan, widest: number, from: number, standing: Hold['standing']): boolean {
-  if (from <= (plan.renewedAt ?? plan.at) || from === plan.resets?.[widest]) return false
-  // It is not known when the first use was.
-  const isFirstUse = plan.windows[widest]?.timing.kind === 'first use' && plan.renewedAt === undefined
-  return !isFirstUse || standing?.renewed.includes(widest) === true
+function isRenewal(plan: Plan, widest: number, from: number): boolean {
+  const last = plan.renewedAt ?? plan.at
+  if (from <= last || from === plan.resets?.[widest]) return false
+  const { timing } = plan.windows[widest] as PlanWindow
+  // Windows of other terms begin at once, too.
+  return timing.kind !== 'first use' || from >= after(last, timing.period, 1)
 }

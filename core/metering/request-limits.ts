@@ -2,6 +2,7 @@
 import type { Config } from '../config/config.ts'
 import { GatewayError } from '../errors.ts'
 import type { BuiltInExchange, BuiltInWith } from '../exchange/built-in.ts'
+import type { Hold } from '../ledger/hold.ts'
 import { allows, type KeyLimits } from '../plans/limits.ts'
 import { listedIds } from './bounds.ts'
 import { SAFE_BYTES_PER_TOKEN } from './documents.ts'
@@ -13,6 +14,21 @@ type Known = BuiltInExchange & BuiltInWith<'body' | 'model' | 'tally'>
 export function lowerOutput(x: Known, { maxOutput }: KeyLimits): boolean {
   if (maxOutput === undefined || outputLimit(x) <= maxOutput * x.format.choices(x.body)) return false
   x.format.limitOutput(x.body, maxOutput)
+  return true
+}
+
+/**
+ * Lowers the output limit of a request whose output costs nothing to what its windows of tokens have given. Its hold does not grow,
+ * so nothing else would end it.
+ * @returns whether it was higher
+ */
+export function lowerToTokens(x: Known, { claims, tokens }: Pick<Hold, 'claims' | 'tokens'>, output: number): boolean {
+  const given = [...claims.matchAll(/(?:^|\/)[wk]\d+t\w@[\d-]+:(\d+)/g)].map(([, taken]) => Number(taken))
+  if (given.length === 0) return false
+  const choices = x.format.choices(x.body)
+  const most = Math.max(1, Math.floor((output - (tokens - Math.min(tokens, ...given))) / choices))
+  if (outputLimit(x) <= most * choices) return false
+  x.format.limitOutput(x.body, most)
   return true
 }
 

@@ -25,7 +25,7 @@ export interface StoredPlan {
   /** The key type that it was copied from, and the digest of the terms there. Left out for terms of its own. */
   readonly type?: string | undefined
   readonly of?: string | undefined
-  /** When its widest window began anew, as far as that is recorded. */
+  /** When a renewal was recorded last. */
   readonly renewedAt?: number | undefined
   /** When a window was reset by hand, by its place. */
   readonly resets?: Readonly<Record<string, number>> | undefined

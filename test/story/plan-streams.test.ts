@@ -99,10 +99,21 @@ t.test('a model without a price does not use more tokens than a window has', asy
   const plan = { windows: [{ tokens: 5000, per: 'day' }] }
   const { g, ask, end } = await scene(t, plan, file => file.set('keyTypes.famC.priceFactor', 0))
   const key = await g.key('famC', 0n)
+  const answers = [1, 2, 3, 4].map(() => ask(key, true, 2000))
+  const account = await g.id(key)
+  await until(async () => (await windowsOf(g, account))[0]?.held === 5000n)
+  const refused = await Promise.race(answers)
+  t.match(refused, { status: 429, json: { error: { message: /of the tokens of this day/ } } })
   end()
-  const statuses = await Promise.all([1, 2, 3, 4].map(async () => (await ask(key, true, 2000)).status))
-  t.same(statuses.sort(), [200, 200, 429, 429], 'each may use what it asks for')
-  t.match(await ask(key, true, 6000), { status: 429, json: { error: { message: /of the tokens of this day/ } } })
+  const served = (await Promise.all(answers)).filter(answer => answer.status === 200)
+  const limits = served
+    .map(answer => Number(answer.headers.get('x-tollgate-output-limit') ?? 2000))
+    .sort((a, b) => a - b)
+  t.match(limits, [Number, 2000, 2000], 'the last has what is left')
+  t.ok((limits[0] as number) > 800 && (limits[0] as number) < 1000)
+  await g.settled(key)
+  const alone = await ask(key, true, 6000)
+  t.match([alone.status, alone.headers.get('x-tollgate-output-limit')], [200, /^49\d\d$/])
 })
 
 t.test('what is added to a window that began with a use ends with it', async t => {

@@ -164,8 +164,9 @@ export class Restorer {
     const put = async (keyWindows: string): Promise<string | undefined> =>
       (await this.#scripts.run(operation('put', at, { record }, { ...args, keyWindows })))[0]
     const today = windowAt(UTC_DAY, this.#now())
-    // One that was not used today needs no more than its record.
-    let answer = await put(key.endedAt < today.from ? '' : '?')
+    // One that was not used today needs no more than its record. What is known of a key's last use is that of its account.
+    const isUnused = key.endedAt < today.from && account === id && before === undefined
+    let answer = await put(isUnused ? '' : '?')
     if (answer === 'unknown') {
       const used = await orUnavailable(this.#records.keys.usedOn(key, dayOf(today.from)))
       answer = await put(keyWindowsUsed(today, used))

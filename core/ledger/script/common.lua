@@ -47,10 +47,9 @@ local function off(record, rotation)
   return barred(found[1], found[2]) or (found[3] ~= rotation and 'rotated' or nil), found[4], found[5], found[6]
 end
 
--- Returns how much a balance gives: the wanted amount, or the whole balance if it is at least `least`. Nil if neither. What costs
--- nothing needs nothing.
+-- Returns how much a balance gives: the wanted amount, or the whole balance if it is at least `least`. Nil if neither.
 local function affordable(balance, wanted, least)
-  if balance >= wanted or wanted == 0 then return wanted end
+  if balance >= wanted then return wanted end
   if balance > 0 and balance >= least then return balance end
 end
 

@@ -61,7 +61,8 @@ local function offered(windows, ask)
     if window.unit == 'r' then wanted, least = ask.requests, ask.requests end
     local room = roomIn(window)
     local most = (ask.isHalf and room >= 0) and math.min(wanted, math.max(math.floor(room / 2), least)) or wanted
-    local part = affordable(room, most, least)
+    -- What costs nothing needs nothing.
+    local part = wanted == 0 and 0 or affordable(room, most, least)
     if part and window.unit == 'c' then
       given = math.min(given, part)
     elseif part and window.unit == 't' and wanted > least then
@@ -229,7 +230,7 @@ local function applyClaims(account, owner, claims, plan, found, ending)
     chargeTo(window, claims.ofKey, parts.charge + parts.covered - before.charge - before.covered)
   end
   if #ofKey > 0 then changed = { field.keyWindows, windowsText(ofKey) } end
-  if claims.reserved and ending.isHeld then
+  if claims.reserved and ending.isHeld and rates then
     changed[#changed + 1] = field.rates
     changed[#changed + 1] = correctRates(rates, claims.reserved, ending.tokens)
   end
