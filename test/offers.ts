@@ -2,6 +2,8 @@
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import type { Test } from 'tap'
+import { FIELDS } from '../core/ledger/script/names.ts'
+import { StoreKeys } from '../core/ledger/script/store-keys.ts'
 import { Place, type Running } from './process.ts'
 import { RealRedis } from './redis.ts'
 import { recordsEnv, until } from './gateway.ts'
@@ -111,13 +113,9 @@ export class Shop {
 
   /** Waits until nothing is held of a balance any more, and returns it with its plan. */
   async settled(balance: string): Promise<any> {
-    let view: any
-    await until(async () => {
-      view = await this.run('balances', 'show', balance)
-      const { plan, held } = view
-      return held === '0' && (plan?.windows ?? []).every((window: any) => window.held === '0')
-    })
-    return view
+    const { account } = new StoreKeys('t').of(balance)
+    await until(async () => (await this.redis.command('HGET', account, FIELDS.holds)) === '0')
+    return this.run('balances', 'show', balance)
   }
 
   /** Kills a gateway while requests run, and starts another one in its place. */

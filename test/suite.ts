@@ -17,6 +17,8 @@ const TOGETHER = 8
  */
 const ALONE = [
   'story/thief',
+  'story/last-byte',
+  'story/offers',
   'story/pages',
   'plugins/webhooks',
   'ledger/loss',

@@ -10,7 +10,7 @@ import type { Edit } from '../gateway-file.ts'
 /** Number of customers. `npm run simulate` has more. */
 const CASES = Number(process.env['CASES'] ?? 2000)
 /** Customers at once. */
-const CROWD = 100
+const CROWD = 250
 const SEED = Number(process.env['SEED'] ?? 20261124)
 
 type Models = readonly Readonly<Record<string, unknown>>[]
