@@ -1,5 +1,5 @@
 import { Reply } from 'tollgate/plugin'
-import { balanceOf, defineBuiltIn, PRIVATE } from 'tollgate/plugin/operator'
+import { allowance, balanceOf, defineBuiltIn, PRIVATE } from 'tollgate/plugin/operator'
 
 /** Returns what is left of the calling key's allocation. Expired and exhausted keys may ask as well. */
 export default defineBuiltIn({
@@ -7,10 +7,11 @@ export default defineBuiltIn({
   summary: 'Answers GET /api/v1/keys/lookup/balance.',
   on: 'GET /api/v1/keys/lookup/balance',
   needs: ['key'],
-  setup(_options, { ledger, now }) {
+  setup(_options, { config, ledger, now }) {
     return {
       async request({ key }) {
-        return Reply.json(await balanceOf(ledger, key, now()), PRIVATE)
+        const at = now()
+        return Reply.json(await balanceOf(ledger, key, await allowance(ledger, key, config, at), at), PRIVATE)
       },
     }
   },

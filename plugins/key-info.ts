@@ -67,7 +67,7 @@ export default defineBuiltIn({
         const limits = limitsOf(type, key)
         const [record, may, summary, quota] = await Promise.all([
           keys.changes.record(key.id),
-          allowance(ledger, key, now()),
+          allowance(ledger, key, config, now()),
           ledger.reads.summary(key.whose, now()),
           accountQuotas(type, key.id),
         ])
@@ -79,7 +79,7 @@ export default defineBuiltIn({
           created_at: isoTime(record?.createdAt),
           balance_id: key.account,
           manages_keys: record?.manage === true,
-          ...(await balanceOf(ledger, key, now(), may)),
+          ...(await balanceOf(ledger, key, may, now())),
           ...policyOf(config, type, modelsFor(type, key, config.groups)),
           ...limitsView(limits, may, now()),
           ...quota,

@@ -9,7 +9,7 @@ import type { Ledger } from '../ledger/ledger.ts'
 import { type Balance, type Count, DAY_MS, type HistoryEntry, type Summary, type ChargePart } from '../records/entry.ts'
 import type { Key } from '../keys/keys.ts'
 import { windowAt } from '../plans/calendar.ts'
-import { type KeyLimits, narrower, UTC_DAY } from '../plans/limits.ts'
+import { type KeyLimits, narrowed, narrower, UTC_DAY } from '../plans/limits.ts'
 import { statesIn } from '../plans/state.ts'
 import { isoTime } from '../lib/iso-time.ts'
 import { ERRORS } from '../errors.ts'
@@ -58,15 +58,18 @@ export interface Allowance {
 /** Returns what a key may use. @throws GatewayError unavailable */
 export async function allowance(
   ledger: Ledger,
-  key: Pick<Key, 'spender' | 'cap' | 'plan' | 'limits'>,
+  key: Pick<Key, 'type' | 'spender' | 'cap' | 'plan' | 'limits'>,
+  { keyTypes }: Pick<Config, 'keyTypes'>,
   now: number,
 ): Promise<Allowance> {
-  const limits = await ledger.reads.limits(key, true)
+  const { spender, cap } = key
+  const own = narrowed((keyTypes.get(key.type) as KeyType).limits, key.limits)
+  const limits = await ledger.reads.limits({ spender, cap: narrower(cap, own.credits) }, true)
   return {
     credits: limits ? allowanceOf(limits) : { granted: 0n, balance: 0n, held: 0n, settled: 0n },
     plan: planStanding(key, limits?.windows, now),
     ofKey: limits?.ofKey,
-    leftToday: dayLeft(key, limits?.ofKey, now),
+    leftToday: dayLeft(own, limits?.ofKey, now),
   }
 }
 
@@ -84,14 +87,11 @@ export function shownAllowance(may: Allowance): { limit: bigint; used: bigint; r
   return { limit: widest.limit, used: widest.used + widest.held, remaining: least(tightest.left + more) }
 }
 
-/** Returns what a key may still use today, in nano-credits, as far as it is known. Undefined for no limit. */
-function dayLeft({ limits }: Pick<Key, 'limits'>, ofKey: Limits['ofKey'], now: number): bigint | undefined {
-  const state = statesIn(ofKey?.windows).byPlace.get(0)
-  // The store has the limit of the last request, which may be that of the type.
-  const isToday = state?.from === windowAt(UTC_DAY, now).from
-  const limit = narrower(limits?.creditsPerDay, isToday ? state.amount : undefined)
+/** Returns what a key may still use today, in nano-credits. Undefined for no limit. */
+function dayLeft({ creditsPerDay: limit }: KeyLimits, ofKey: Limits['ofKey'], now: number): bigint | undefined {
   if (limit === undefined) return undefined
-  const left = isToday ? limit - state.used - state.held : limit
+  const state = statesIn(ofKey?.windows).byPlace.get(0)
+  const left = state?.from === windowAt(UTC_DAY, now).from ? limit - state.used - state.held : limit
   return left > 0n ? left : 0n
 }
 
@@ -114,10 +114,9 @@ function shownNumbers(may: Allowance): { unit: string; limit: number; used: numb
 export async function balanceOf(
   ledger: Ledger,
   key: Key,
+  may: Allowance,
   now: number,
-  may?: Allowance,
 ): Promise<Record<string, unknown>> {
-  may ??= await allowance(ledger, key, now)
   const { granted, balance, held, settled } = may.credits
   const { plan } = may
   const { unit, ...numbers } = shownNumbers(may)

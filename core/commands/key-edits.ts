@@ -9,7 +9,7 @@ import { addAudit } from '../records/audit-log.ts'
 import type { Sql } from '../records/database.ts'
 import type { RecordedKey } from '../records/key-records.ts'
 import { checkerOf } from '../operator/check-input.ts'
-import { GIVEN_LIMITS, type GivenLimits, limitsText } from '../operator/limits-given.ts'
+import { GIVEN_LIMITS, type GivenLimits, limitsGiven, type OwnLimits } from '../operator/limits-given.ts'
 import { auditEntry } from './audited.ts'
 import { asMistake, yamlOption } from './plans.ts'
 import { checkName, onLedger, UsageError } from './shared.ts'
@@ -53,8 +53,7 @@ export async function editKey(
     label,
     type,
     expiresAt: expires === 'never' ? null : expiry(expires, environment.now()),
-    cap: capOf(cap),
-    limits: limits === 'none' ? null : limitsOption(limits, config),
+    ...limitsOption(limits === 'none' ? 'null' : limits, capOf(cap), config),
     manage: manage === undefined ? undefined : manage === 'yes',
   }
   await change(
@@ -65,14 +64,14 @@ export async function editKey(
   )
 }
 
-/** Reads the limits of a key. @throws UsageError */
-export function limitsOption(text: string | undefined, config: Config): string | null | undefined {
-  if (text === undefined) return undefined
+/** Reads the limits of a key beside its cap. @throws UsageError */
+export function limitsOption(text: string | undefined, cap: bigint | null | undefined, config: Config): OwnLimits {
+  if (text === undefined) return { limits: undefined, cap }
   const limits = yamlOption('--limits', text)
   const fault = checkLimits({ limits })
   if (fault) throw new UsageError(fault.message)
   try {
-    return limitsText(limits as GivenLimits | null, config)
+    return limitsGiven(limits as GivenLimits | null, cap, config)
   } catch (thrown) {
     return asMistake(thrown)
   }

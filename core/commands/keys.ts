@@ -49,9 +49,11 @@ export async function createKeys(environment: Environment, config: Config, optio
     throw new UsageError(`there is no key type "${type}"${hint === undefined ? '' : `; ${hint}`}`)
   }
   const count = options.count === undefined ? 1 : wholeOption(options.count, '--count', CREATED_MAX)
-  const { account, credits, cap } = fundsOf(options, config)
+  const { account, credits } = fundsOf(options, config)
   const validity = validityOf(options, environment.now())
-  const limits = limitsOption(options.limits, config) ?? undefined
+  const given = options.cap === undefined ? undefined : amount(options.cap)
+  const own = limitsOption(options.limits, given, config)
+  const [limits, cap] = [own.limits ?? undefined, own.cap ?? undefined]
   const wish = { type, name, batch, credits, cap, limits, account, manage, ...validity }
   const details = {
     count,
@@ -103,7 +105,7 @@ export async function createKeys(environment: Environment, config: Config, optio
 function fundsOf(
   options: CreateOptions,
   { keyTypes }: Config,
-): { readonly account: string | undefined; readonly credits: bigint; readonly cap: bigint | undefined } {
+): { readonly account: string | undefined; readonly credits: bigint } {
   const { balance: account, type } = options
   const hasPlan = keyTypes.get(type)?.plan !== undefined
   if (!isFunded(options, hasPlan))
@@ -111,7 +113,6 @@ function fundsOf(
   return {
     account,
     credits: options.credits === undefined ? 0n : amount(options.credits),
-    cap: options.cap === undefined ? undefined : amount(options.cap),
   }
 }
 

@@ -34,8 +34,8 @@ export interface CreatedKey {
   readonly reached: Reached
 }
 
-/** A key that could create others without its cap has none. */
-const CAPPED = 'a key that manages others has no cap'
+/** A key that could create others without its limits has none. */
+const LIMITED = 'a key that manages others has no cap and no limits of its own: give limits to key types'
 
 /** Keys that are written to the store at the same time. */
 const SIDE_BY_SIDE = 64
@@ -92,7 +92,7 @@ export class KeyChanges {
       manage,
     } = wish
     const externalId = wish.externalId ?? ''
-    if (manage === true && cap !== undefined) throw new RangeError(CAPPED)
+    if (manage === true && (cap ?? wish.limits) !== undefined) throw new RangeError(LIMITED)
     const { also, secrets = newSecret } = extras
     const createdAt = this.#now()
     const created: { key: KeyRecord; secret: string }[] = []
@@ -341,7 +341,7 @@ export class KeyChanges {
           ...(recorded ? current : changed(current)),
           version: Math.max(before.version, known.version) + 1,
         }
-        if (key.manage === true && key.cap !== undefined) throw new RangeError(CAPPED)
+        if (key.manage === true && (key.cap ?? key.limits) !== undefined) throw new RangeError(LIMITED)
         const at = continuity.now()
         const first = recorded || !also ? undefined : (sql: Transaction) => also(sql, [key])
         const { version: from } = before

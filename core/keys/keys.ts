@@ -17,7 +17,7 @@ import type { Spender } from '../ledger/script/store-keys.ts'
 import { CLOSED_STORE } from '../ledger/recovery/refusals.ts'
 import { orUnavailable, unavailable } from '../records/unavailable.ts'
 import { lru } from '../lib/lru.ts'
-import { type KeyLimits, keyLimitsFrom, narrower } from '../plans/limits.ts'
+import { type KeyLimits, keyLimitsFrom } from '../plans/limits.ts'
 import { type Plan, planFrom } from '../plans/plan.ts'
 
 /** A key as the store has it. Its type is the name of a key type. */
@@ -253,10 +253,9 @@ function keyFrom(
 ): Key | undefined {
   const { type, status, expiresAt, version, label, rotation, createdAt, cap, elsewhere, part, plan } = fields
   if (!type) return undefined
-  const own = fields.limits ? keyLimitsFrom(fields.limits) : undefined
   const limits = {
     account: balanceFrom(fields),
-    cap: narrower(cap ? BigInt(cap) : undefined, own?.credits),
+    cap: cap ? BigInt(cap) : undefined,
     elsewhere: BigInt(elsewhere || 0),
     part: partOf({ account, key: id }, part),
   }
@@ -275,7 +274,7 @@ function keyFrom(
     // A key without it is older than the field.
     createdAt: Number(createdAt ?? 0),
     cap: limits.cap,
-    limits: own,
+    limits: fields.limits ? keyLimitsFrom(fields.limits) : undefined,
     plan: plan ? planFrom(plan) : undefined,
     balance,
     granted,

@@ -18,7 +18,7 @@ export interface NewKeys {
   /** For how long each is valid from its first use, in milliseconds, instead of an expiry. */
   readonly lifetimeMs?: number | undefined
   readonly metadata?: Metadata | undefined
-  /** Whether their owners may create other keys for the balance. Such keys have no cap. */
+  /** Whether their owners may create other keys for the balance. Such keys have no cap and no limits of their own. */
   readonly manage?: boolean | undefined
   /** The balance that they spend from. Each key has one of its own if it is left out. */
   readonly account?: string | undefined

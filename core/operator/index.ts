@@ -43,7 +43,7 @@ export { GIVEN_AMOUNT, GIVEN_DURATION, GIVEN_NAME, GIVEN_REASON, isFunded } from
 export { Impossible } from '../records/database.ts'
 export { keyView } from './key-view.ts'
 export type { LimitTerms } from '../plans/limits.ts'
-export { GIVEN_LIMITS, type GivenLimits, limitsText } from './limits-given.ts'
+export { GIVEN_LIMITS, type GivenLimits, limitsGiven } from './limits-given.ts'
 export { CHANGE_MEMBERS, changePlan, type GivenChange, PLAN_CHANGES, type PlanChangeName } from './plan-changes.ts'
 export { planFacts, planWindowView } from './plan-view.ts'
 export { OverviewFeed } from './overview.ts'

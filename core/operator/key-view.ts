@@ -7,7 +7,7 @@ import { standing } from '../account/views.ts'
 import { isoTime } from '../lib/iso-time.ts'
 import { formatCredits } from '../money/credits.ts'
 import type { Metadata } from '../records/account-rows.ts'
-import type { LimitTerms } from '../plans/limits.ts'
+import { type LimitTerms, narrower } from '../plans/limits.ts'
 import { planFrom } from '../plans/plan.ts'
 import type { RecordedKey } from '../records/key-records.ts'
 
@@ -56,7 +56,8 @@ export async function keyView(
   { keyTypes }: Pick<Config, 'keyTypes'>,
   now: number,
 ): Promise<KeyView> {
-  const { id, account, cap } = key
+  const { id, account } = key
+  const cap = narrower(key.cap, keyTypes.get(key.type)?.limits.credits)
   const inStore = ledger.continuity.open ? await ledger.reads.limits({ spender: { account, key: id }, cap }) : undefined
   const recorded = { granted: key.granted, balance: key.granted - key.settled, held: 0n, settled: key.settled }
   const limits = inStore ?? {
@@ -81,7 +82,7 @@ export async function keyView(
     metadata: key.metadata,
     manage: key.manage === true,
     balance_id: account,
-    cap: cap === undefined ? null : formatCredits(cap),
+    cap: key.cap === undefined ? null : formatCredits(key.cap),
     limits: key.limits === undefined ? null : (JSON.parse(key.limits) as LimitTerms),
     status: key.status === 'active' ? active : key.status,
     granted: formatCredits(limits.account.granted),

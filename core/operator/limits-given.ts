@@ -30,33 +30,46 @@ export interface GivenLimits extends Omit<LimitTerms, 'creditsPerDay' | 'credits
   readonly priceFactor?: string | number
 }
 
+/** The limits and the cap of a key. Null is none; undefined was not sent. */
+export interface OwnLimits {
+  /** As JSON. */
+  readonly limits: string | null | undefined
+  /** In nano-credits. */
+  readonly cap: bigint | null | undefined
+}
+
 /**
- * Returns limits as they are stored: JSON, or null for none. Undefined if none were sent.
+ * Returns the limits and the cap of a key as they are stored: `credits` among the limits is the cap.
  * @throws GatewayError invalid_body
  */
-export function limitsText(given: GivenLimits | null | undefined, config: Config): string | null | undefined {
-  if (given === undefined || given === null) return given
+export function limitsGiven(
+  given: GivenLimits | null | undefined,
+  cap: bigint | null | undefined,
+  config: Config,
+): OwnLimits {
+  if (given === undefined || given === null) return { limits: given, cap }
   checkModels(given.models, config, 'limits.models')
-  const amount = (name: 'creditsPerDay' | 'credits'): Partial<LimitTerms> => {
+  const amount = (name: 'creditsPerDay' | 'credits'): bigint | undefined => {
     const sent = given[name]
-    if (sent === undefined) return {}
-    const nano = parseDecimal(String(sent))
-    if (nano === undefined || nano === 0n || nano > MAX_AMOUNT)
+    const nano = sent === undefined ? undefined : parseDecimal(String(sent))
+    if (sent !== undefined && (nano === undefined || nano === 0n || nano > MAX_AMOUNT))
       throw invalidBody(
         `"limits.${name}" must be an amount of credits above zero, such as "25" or "0.5".`,
         `limits.${name}`,
       )
-    return { [name]: String(sent) }
+    return nano
   }
-  const { priceFactor, ...limits } = given
+  const credits = amount('credits')
+  if (credits !== undefined && cap !== undefined)
+    throw invalidBody('Send either "cap" or "limits.credits": they are the same limit.', 'cap')
+  const { priceFactor, credits: _credits, ...limits } = given
   const factor = priceFactor === undefined ? undefined : String(priceFactor)
   if (factor !== undefined && factorFrom(factor) === undefined)
     throw invalidBody(`"limits.priceFactor" must be ${PRICE_FACTOR.expected}.`, 'limits.priceFactor')
   const terms = {
     ...limits,
-    ...amount('creditsPerDay'),
-    ...amount('credits'),
+    ...(amount('creditsPerDay') !== undefined && { creditsPerDay: String(given.creditsPerDay) }),
     ...(factor !== undefined && { priceFactor: factor }),
   }
-  return Object.keys(terms).length === 0 ? null : JSON.stringify(terms)
+  return { limits: Object.keys(terms).length === 0 ? null : JSON.stringify(terms), cap: credits ?? cap }
 }

@@ -30,7 +30,7 @@ export interface KeyLimits {
   readonly tokensPerMinute: number | undefined
   /** What requests may cost in a UTC day, in nano-credits. */
   readonly creditsPerDay: bigint | undefined
-  /** What a key may be charged in its life, in nano-credits. */
+  /** What each key of a type may be charged in its life, in nano-credits. That of a single key is its cap. */
   readonly credits: bigint | undefined
   /** Running requests. */
   readonly concurrency: number | undefined
@@ -88,7 +88,7 @@ export function narrowed(type: KeyLimits, key: KeyLimits | undefined): KeyLimits
     requestsPerMinute: narrower(type.requestsPerMinute, key.requestsPerMinute),
     tokensPerMinute: narrower(type.tokensPerMinute, key.tokensPerMinute),
     creditsPerDay: narrower(type.creditsPerDay, key.creditsPerDay),
-    credits: narrower(type.credits, key.credits),
+    credits: type.credits,
     concurrency: narrower(type.concurrency, key.concurrency),
     queueMs: narrower(type.queueMs, key.queueMs),
     models: [...type.models, ...key.models],

@@ -185,13 +185,13 @@ export class KeyRecords {
     return row && keyOf(row)
   }
 
-  /** Has what a capped key was charged elsewhere written to the store again, if it was charged on another account than its own. */
+  /** Has what a key was charged elsewhere written to the store again, if it was charged on another account than its own. */
   async chargedElsewhere(id: string, account: string): Promise<void> {
     await this.#database.transaction(sql =>
-      sql.all(
-        'UPDATE keys SET pending = 1 WHERE id = ? AND cap IS NOT NULL AND account <> (SELECT no FROM accounts WHERE id = ?)',
-        [id, account],
-      ),
+      sql.all('UPDATE keys SET pending = 1 WHERE id = ? AND account <> (SELECT no FROM accounts WHERE id = ?)', [
+        id,
+        account,
+      ]),
     )
   }
 

@@ -58,12 +58,15 @@ export const ELSEWHERE =
 export const USED = `(CASE WHEN a.shared = 0 THEN COALESCE(t.settled, 0)
   ELSE (SELECT CAST(COALESCE(SUM(u.settled), 0) AS BIGINT) FROM key_totals u WHERE u.key = k.no) END)`
 const SPENT = `(${BALANCE} <= 0 OR (k.cap IS NOT NULL AND ${USED} >= k.cap))`
+/** Whether a key that has not expired has neither credits nor a plan. A window that is used up renews, so it does not count. */
+const EXHAUSTED = `(${SPENT} AND (a.plan IS NULL OR (a.plan_until IS NOT NULL AND a.plan_until <= ?)))`
+const UNEXPIRED = "k.status = 'active' AND (k.expires IS NULL OR k.expires > ?)"
 
 const STATES: Readonly<Record<KeyState, (now: number) => readonly [condition: string, ...values: SqlValue[]]>> = {
-  active: now => [`k.status = 'active' AND (k.expires IS NULL OR k.expires > ?) AND NOT ${SPENT}`, now],
+  active: now => [`${UNEXPIRED} AND NOT ${EXHAUSTED}`, now, now],
   disabled: () => ["k.status = 'disabled'"],
   expired: now => ["k.status = 'active' AND k.expires <= ?", now],
-  exhausted: now => [`k.status = 'active' AND (k.expires IS NULL OR k.expires > ?) AND ${SPENT}`, now],
+  exhausted: now => [`${UNEXPIRED} AND ${EXHAUSTED}`, now, now],
   deleted: () => ["k.status = 'deleted'"],
 }
 

@@ -27,7 +27,8 @@ import {
 } from './schemas.ts'
 
 /** What `manage` means. */
-const MANAGE = 'Whether its owner may create other keys for the balance. Such a key has no cap.'
+const MANAGE =
+  'Whether its owner may create other keys for the balance. Such a key has no cap and no limits of its own.'
 
 /** Most keys of one batch. */
 const BATCH_MAX = 10_000
@@ -108,16 +109,17 @@ const create = operation({
     const hasPlan = config.keyTypes.get(type)?.plan !== undefined
     if (!operator.isFunded({ credits, balance: account }, hasPlan))
       throw invalidBody('Send either "credits" or "balance_id".', 'credits')
-    const limits = operator.limitsText(call.body.limits as operator.GivenLimits | undefined, config) ?? undefined
+    const given = call.body.cap === undefined ? undefined : amountOf(call.body.cap)
+    const own = operator.limitsGiven(call.body.limits as operator.GivenLimits | undefined, given, config)
+    const [limits, cap] = [own.limits ?? undefined, own.cap ?? undefined]
     const amount = credits === undefined ? 0n : amountOf(credits)
-    const cap = call.body.cap === undefined ? undefined : amountOf(call.body.cap)
     if (account !== undefined && externalId !== undefined)
       throw invalidBody('"external_id" is for a new balance; the balance of "balance_id" has its own.', 'external_id')
     const validity = validityOf(call.body, now())
     const { expiresAt } = validity
     let done: CreatedKeys | undefined
-    const own = { type, name, label, batch, metadata, manage, limits }
-    const wish = { ...own, credits: amount, cap, account, externalId, ...validity }
+    const properties = { type, name, label, batch, metadata, manage, limits, cap }
+    const wish = { ...properties, credits: amount, account, externalId, ...validity }
     const [first] = await keys.changes.createMany(wish, count, {
       secrets: call.once.secrets('sk-'),
       also: async (sql, created) => {
@@ -237,7 +239,7 @@ const edit = operation({
     if (type !== undefined && !call.office.config.keyTypes.has(type))
       throw invalidBody(`There is no key type "${type}".`, 'type')
     const cap = given === undefined || given === null ? given : amountOf(given)
-    const limits = operator.limitsText(sent, call.office.config)
+    const own = operator.limitsGiven(sent, cap, call.office.config)
     const { keys, now } = call.office
     const before = await keyOf(call)
     if (expires !== undefined && expiresIn !== undefined)
@@ -256,7 +258,7 @@ const edit = operation({
     }
     const details = { before: was, after: call.body }
     const also = noting(call, {}, { action: 'key.edit', target: before.id, details })
-    const edited = { name, label, type, expiresAt, cap, limits, metadata, manage }
+    const edited = { name, label, type, expiresAt, ...own, metadata, manage }
     return changed(call, await keys.changes.edit(before.id, edited, { also }))
   },
 })

@@ -57,14 +57,14 @@ export default defineBuiltIn({
       },
     },
   },
-  setup({ creditsPerDollar, perMinute, codexCredits, claudeLimits }, { ledger, now }) {
+  setup({ creditsPerDollar, perMinute, codexCredits, claudeLimits }, { config, ledger, now }) {
     const looked = new PerMinute(now)
     const dollars = (nano: bigint): number => rounded(credits(nano) / creditsPerDollar)
 
     async function accountOf(key: Key): Promise<Account> {
       const at = now()
       const [may, summary] = await Promise.all([
-        allowance(ledger, key, at),
+        allowance(ledger, key, config, at),
         // While the records are away, a balance is still exact.
         ledger.reads.summary(key.whose, at).catch(() => undefined),
       ])

@@ -18,7 +18,7 @@ import { type Key, Keys } from '../../core/keys/keys.ts'
 import { Ledger } from '../../core/ledger/ledger.ts'
 import { settlementOf } from '../../core/ledger/settlement.ts'
 import { timedId } from '../../core/lib/ids.ts'
-import { balanceOf } from '../../core/account/views.ts'
+import { allowance, balanceOf } from '../../core/account/views.ts'
 import type { EndedEntry } from '../../core/records/entry.ts'
 import { Records } from '../../core/records/records.ts'
 import { usageBy } from '../../core/records/usage.ts'
@@ -214,14 +214,16 @@ try {
   while (!ledger.continuity.open) await sleep(10)
   show('memory of a used key in the store', `${(((await used()) - empty) / KEYS) | 0} bytes`)
 
-  const key = (nth: number): Key => ({ id: ids[(nth * 7919) % KEYS], type: 'famC', label: '' }) as Key
-  await lookUp('balance of a key', nth => balanceOf(ledger, key(nth), Date.now()))
-  await lookUp('key-info of a key', async nth => {
-    await Promise.all([
-      balanceOf(ledger, key(nth), Date.now()),
-      ledger.reads.summary({ account: key(nth).id }, Date.now()),
-    ])
-  })
+  const key = (nth: number): Key => {
+    const account = ids[(nth * 7919) % KEYS] as string
+    return { id: account, type: 'famC', label: '', spender: { account, key: account }, whose: { account } } as Key
+  }
+  const balance = async (of: Key): Promise<unknown> =>
+    balanceOf(ledger, of, await allowance(ledger, of, config, Date.now()), Date.now())
+  await lookUp('balance of a key', nth => balance(key(nth)))
+  await lookUp('key-info of a key', nth =>
+    Promise.all([balance(key(nth)), ledger.reads.summary({ account: key(nth).id }, Date.now())]),
+  )
 
   const load = new Load(ledger, ids)
   await sleep(5000)

@@ -153,4 +153,9 @@ t.test("a cap of the type limits each of its keys' lives", async t => {
     break
   }
   t.ok(done >= 1 && done * 0.00093 <= 0.003)
+  await g.settledAll([key])
+  const { json: info } = await g.call('/api/v1/key-info', { key })
+  const { json: balance } = await g.call('/api/v1/keys/lookup/balance', { key })
+  t.equal(balance.total, 0.003, 'a customer sees the cap, and not the credits that it keeps from being used')
+  t.same([info.remaining, balance.remaining], Array(2).fill(Number((0.003 - balance.used).toFixed(9))))
 })

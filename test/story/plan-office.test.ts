@@ -142,6 +142,46 @@ t.test('limits of one key are set, narrowed, shown and removed by the API', asyn
   t.match(await api('PATCH', `/keys/${id}`, { limits: null }), { status: 200, json: { limits: null } })
 })
 
+t.test('credits among the limits of a key are its cap', async t => {
+  const { api, create } = await office(t, undefined)
+  const both = { cap: '1', limits: { credits: 2 } }
+  t.match(await api('POST', '/keys', { type: 'famC', credits: 5, ...both }), { status: 400 })
+  const { id } = await create({ credits: 5, limits: { credits: 2, maxOutput: 10 } })
+  t.match((await api('GET', `/keys/${id}`)).json, { cap: '2', balance: '2', limits: { maxOutput: 10 } })
+  t.match(await api('PATCH', `/keys/${id}`, both), {
+    status: 400,
+    json: { error: { message: /same limit/, param: 'cap' } },
+  })
+  t.match(await api('PATCH', `/keys/${id}`, { limits: { credits: '3' } }), { json: { cap: '3', limits: null } })
+  t.match(await api('PATCH', `/keys/${id}`, { limits: { maxOutput: 10 } }), { json: { cap: '3' } })
+  t.match(await api('PATCH', `/keys/${id}`, { cap: null }), { json: { cap: null, limits: { maxOutput: 10 } } })
+  const refused = { status: 409, json: { error: { message: /no cap and no limits of its own/ } } }
+  t.match(await api('PATCH', `/keys/${id}`, { manage: true }), refused, 'the keys that it makes would not have them')
+  t.match(await api('POST', '/keys', { type: 'famC', credits: 5, manage: true, limits: { maxOutput: 10 } }), refused)
+})
+
+t.test(
+  'a key with a plan is found among the active ones, and without credits after its end among the exhausted ones',
+  async t => {
+    const { api, create } = await office(t, THREE_A_DAY)
+    const { id } = await create({})
+    const { id: other } = await create({ type: 'famA', credits: 1 })
+    const found = async (status: string): Promise<string[]> => {
+      const list = (await api('GET', `/keys?status=${status}`)).json.data
+      t.same(
+        list.filter((key: any) => key.status !== status),
+        [],
+        'each has the status that was asked for',
+      )
+      return list.map((key: any) => key.id)
+    }
+    t.same([await found('active'), await found('exhausted')], [[other, id], []])
+    t.equal((await api('GET', '/keys/totals?status=active')).json.keys, 2)
+    await api('POST', `/balances/${id}/plan/end`, { reason: 'a chargeback' })
+    t.same([await found('active'), await found('exhausted')], [[other], [id]])
+  },
+)
+
 t.test('a code for a plan gives it to a key of its type, and a second one extends it', async t => {
   const { api, create, buy, gateway } = await office(t, THREE_A_DAY, file => file.stage('redeem', {}))
   const other = await gateway.key('famA', 1n)
