@@ -29,18 +29,20 @@ export function credits(nano: bigint): number {
   return Number(formatCredits(nano))
 }
 
-/** Returns why a key cannot buy at the moment. Undefined if it can. */
+const DAY_USED_UP = 'The credits of this day that this key may use are used up.'
+
+/** Returns whether a key can buy at the moment, and why it cannot. */
 export function standing(
   key: Pick<Key, 'expiresAt'>,
-  balance: bigint,
+  { credits, plan, leftToday }: Pick<Allowance, 'plan' | 'leftToday'> & { readonly credits: Pick<Balance, 'balance'> },
   now: number,
-  plan?: PlanStanding,
-): { status: string; message?: string } {
+): { status: 'active' | 'expired' | 'exhausted'; message?: string } {
   if (key.expiresAt !== undefined && key.expiresAt <= now)
     return { status: 'expired', message: ERRORS.key_expired.words }
+  if (leftToday === 0n) return { status: 'exhausted', message: DAY_USED_UP }
   if (plan && !plan.isUsedUp) return { status: 'active' }
   if (plan?.plan.terms.then === 'refuse') return { status: 'exhausted', message: ERRORS.window_exhausted.words }
-  if (balance <= 0n) return { status: 'exhausted', message: ERRORS.allocation_exhausted.words }
+  if (credits.balance <= 0n) return { status: 'exhausted', message: ERRORS.allocation_exhausted.words }
   return { status: 'active' }
 }
 
@@ -88,7 +90,11 @@ export function shownAllowance(may: Allowance): { limit: bigint; used: bigint; r
 }
 
 /** Returns what a key may still use today, in nano-credits. Undefined for no limit. */
-function dayLeft({ creditsPerDay: limit }: KeyLimits, ofKey: Limits['ofKey'], now: number): bigint | undefined {
+export function dayLeft(
+  { creditsPerDay: limit }: Pick<KeyLimits, 'creditsPerDay'>,
+  ofKey: Limits['ofKey'],
+  now: number,
+): bigint | undefined {
   if (limit === undefined) return undefined
   const state = statesIn(ofKey?.windows).byPlace.get(0)
   const left = state?.from === windowAt(UTC_DAY, now).from ? limit - state.used - state.held : limit
@@ -122,10 +128,7 @@ export async function balanceOf(
   const { unit, ...numbers } = shownNumbers(may)
   const isOfCredits = unit === 'credits'
   const { limit, used, remaining } = shownAllowance(may)
-  const { status, message } =
-    may.leftToday === 0n
-      ? { status: 'exhausted', message: ERRORS.window_exhausted.words }
-      : standing(key, balance, now, plan)
+  const { status, message } = standing(key, may, now)
   // While the records are away, a balance is still exact.
   const summary = await ledger.reads.summary(key.whose, now).catch(() => undefined)
   const periods = summary && dayUsage(summary, now)
@@ -152,7 +155,7 @@ export async function balanceOf(
       held: String(held),
     },
     expires_at: expiresAt,
-    reset_at: isoTime(plan?.widest?.resetsAt),
+    reset_at: isoTime(message === DAY_USED_UP ? windowAt(UTC_DAY, now).until : plan?.widest?.resetsAt),
     plan: shownPlan(key, plan, now),
     data: {
       label: key.label,

@@ -53,7 +53,7 @@ export async function editKey(
     label,
     type,
     expiresAt: expires === 'never' ? null : expiry(expires, environment.now()),
-    ...limitsOption(limits === 'none' ? 'null' : limits, capOf(cap), config),
+    ...limitsOption(limits, capOf(cap), config),
     manage: manage === undefined ? undefined : manage === 'yes',
   }
   await change(
@@ -64,10 +64,10 @@ export async function editKey(
   )
 }
 
-/** Reads the limits of a key beside its cap. @throws UsageError */
+/** Reads the limits of a key, in YAML or `none`, beside its cap. @throws UsageError */
 export function limitsOption(text: string | undefined, cap: bigint | null | undefined, config: Config): OwnLimits {
   if (text === undefined) return { limits: undefined, cap }
-  const limits = yamlOption('--limits', text)
+  const limits = text === 'none' ? null : yamlOption('--limits', text)
   const fault = checkLimits({ limits })
   if (fault) throw new UsageError(fault.message)
   try {

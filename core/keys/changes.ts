@@ -34,8 +34,14 @@ export interface CreatedKey {
   readonly reached: Reached
 }
 
-/** A key that could create others without its limits has none. */
-const LIMITED = 'a key that manages others has no cap and no limits of its own: give limits to key types'
+/** A key that could create others without its limits has none. @throws RangeError */
+function checkManaging<K extends Pick<NewKeys, 'manage' | 'cap' | 'limits'>>(key: K): K {
+  if (key.manage === true && (key.cap ?? key.limits) !== undefined)
+    throw new RangeError(
+      'a key that manages others has no cap and no limits of its own: limit its balance by credits or a plan',
+    )
+  return key
+}
 
 /** Keys that are written to the store at the same time. */
 const SIDE_BY_SIDE = 64
@@ -92,7 +98,7 @@ export class KeyChanges {
       manage,
     } = wish
     const externalId = wish.externalId ?? ''
-    if (manage === true && (cap ?? wish.limits) !== undefined) throw new RangeError(LIMITED)
+    checkManaging(wish)
     const { also, secrets = newSecret } = extras
     const createdAt = this.#now()
     const created: { key: KeyRecord; secret: string }[] = []
@@ -244,18 +250,19 @@ export class KeyChanges {
     { name, label, expiresAt, cap, limits, type, metadata, manage }: KeyEdit,
     { also }: ChangeExtras = {},
   ): Promise<Reached> {
-    const edited = (key: RecordedKey): RecordedKey => ({
-      ...key,
-      ...(name !== undefined && { name }),
-      ...(label !== undefined && { label: label || key.hint }),
-      // A fixed expiry, or none, replaces a lifetime.
-      ...(expiresAt !== undefined && { expiresAt: expiresAt ?? undefined, lifetimeMs: undefined }),
-      ...(type !== undefined && { type }),
-      ...(metadata !== undefined && { metadata }),
-      ...(manage !== undefined && { manage }),
-      ...(cap !== undefined && { cap: cap ?? undefined }),
-      ...(limits !== undefined && { limits: limits ?? undefined }),
-    })
+    const edited = (key: RecordedKey): RecordedKey =>
+      checkManaging({
+        ...key,
+        ...(name !== undefined && { name }),
+        ...(label !== undefined && { label: label || key.hint }),
+        // A fixed expiry, or none, replaces a lifetime.
+        ...(expiresAt !== undefined && { expiresAt: expiresAt ?? undefined, lifetimeMs: undefined }),
+        ...(type !== undefined && { type }),
+        ...(metadata !== undefined && { metadata }),
+        ...(manage !== undefined && { manage }),
+        ...(cap !== undefined && { cap: cap ?? undefined }),
+        ...(limits !== undefined && { limits: limits ?? undefined }),
+      })
     return (await this.#change(id, edited, also)).reached
   }
 
@@ -341,7 +348,6 @@ export class KeyChanges {
           ...(recorded ? current : changed(current)),
           version: Math.max(before.version, known.version) + 1,
         }
-        if (key.manage === true && (key.cap ?? key.limits) !== undefined) throw new RangeError(LIMITED)
         const at = continuity.now()
         const first = recorded || !also ? undefined : (sql: Transaction) => also(sql, [key])
         const { version: from } = before

@@ -3,11 +3,11 @@ import type { Config } from '../config/config.ts'
 import { allowanceOf } from '../ledger/allowance.ts'
 import type { Ledger } from '../ledger/ledger.ts'
 import { planStanding } from '../account/plan-views.ts'
-import { standing } from '../account/views.ts'
+import { dayLeft, standing } from '../account/views.ts'
 import { isoTime } from '../lib/iso-time.ts'
 import { formatCredits } from '../money/credits.ts'
 import type { Metadata } from '../records/account-rows.ts'
-import { type LimitTerms, narrower } from '../plans/limits.ts'
+import { keyLimitsFrom, type LimitTerms, narrower } from '../plans/limits.ts'
 import { planFrom } from '../plans/plan.ts'
 import type { RecordedKey } from '../records/key-records.ts'
 
@@ -26,7 +26,7 @@ export interface KeyView {
   readonly manage: boolean
   /** The id of the balance that it spends from. */
   readonly balance_id: string
-  /** The most that it may use in its life; null for no limit. */
+  /** The most that it may use in its life; null for none of its own. */
   readonly cap: string | null
   /** Limits of this key alone; null for none. */
   readonly limits: LimitTerms | null
@@ -57,8 +57,14 @@ export async function keyView(
   now: number,
 ): Promise<KeyView> {
   const { id, account } = key
-  const cap = narrower(key.cap, keyTypes.get(key.type)?.limits.credits)
-  const inStore = ledger.continuity.open ? await ledger.reads.limits({ spender: { account, key: id }, cap }) : undefined
+  const ofType = keyTypes.get(key.type)?.limits
+  const cap = narrower(key.cap, ofType?.credits)
+  const ofKey = key.limits === undefined ? undefined : keyLimitsFrom(key.limits)
+  const creditsPerDay = narrower(ofType?.creditsPerDay, ofKey?.creditsPerDay)
+  const spender = { account, key: id }
+  const inStore = ledger.continuity.open
+    ? await ledger.reads.limits({ spender, cap }, creditsPerDay !== undefined)
+    : undefined
   const recorded = { granted: key.granted, balance: key.granted - key.settled, held: 0n, settled: key.settled }
   const limits = inStore ?? {
     account: recorded,
@@ -66,11 +72,12 @@ export async function keyView(
     elsewhere: key.elsewhere,
     part: { charged: key.used - key.elsewhere, held: 0n, holds: 0 },
   }
-  const { balance } = allowanceOf(limits)
+  const credits = allowanceOf(limits)
   const { charged, held } = limits.part ?? { charged: limits.account.settled, held: limits.account.held }
   // A key whose type is no longer in the file is refused.
   const plan = planStanding({ plan: key.plan === undefined ? undefined : planFrom(key.plan) }, inStore?.windows, now)
-  const active = keyTypes.has(key.type) ? standing(key, balance, now, plan).status : 'no_type'
+  const leftToday = dayLeft({ creditsPerDay }, inStore?.ofKey, now)
+  const active = ofType ? standing(key, { credits, plan, leftToday }, now).status : 'no_type'
   return {
     id,
     label: key.label,
@@ -86,7 +93,7 @@ export async function keyView(
     limits: key.limits === undefined ? null : (JSON.parse(key.limits) as LimitTerms),
     status: key.status === 'active' ? active : key.status,
     granted: formatCredits(limits.account.granted),
-    balance: formatCredits(balance),
+    balance: formatCredits(credits.balance),
     held: formatCredits(held),
     used: formatCredits(charged + key.elsewhere),
     created_at: isoTime(key.createdAt),

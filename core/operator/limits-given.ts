@@ -20,7 +20,7 @@ export const GIVEN_LIMITS = {
   },
   expected: 'an object such as {"requestsPerMinute": 60}, or null',
   description:
-    'Limits of this key alone, as in `keyTypes.….limits` of the file. The narrower ones count. Null for none.',
+    'Limits of this key alone, as in `keyTypes.….limits` of the file. The narrower ones count. `credits` is the cap of the key. Null for none.',
 } as const
 
 /** Limits as they are sent: amounts may be numbers. */

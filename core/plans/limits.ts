@@ -81,7 +81,7 @@ export function narrower<T extends number | bigint>(one: T | undefined, other: T
   return one < other ? one : other
 }
 
-/** Returns the narrower of the limits of a type and of a key, one by one. */
+/** Returns the narrower of the limits of a type and of a key, one by one. `credits` are those of the type. */
 export function narrowed(type: KeyLimits, key: KeyLimits | undefined): KeyLimits {
   if (!key) return type
   return {

@@ -20,6 +20,7 @@ export {
   policyOf,
   PRIVATE,
   shownAllowance,
+  standing,
   usageOf,
 } from '../account/views.ts'
 export { planStanding, type PlanStanding, resetWord, shownWindow } from '../account/plan-views.ts'

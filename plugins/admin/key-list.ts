@@ -13,7 +13,11 @@ const FILTERS = {
   },
   type: { type: 'string', maxLength: 64 },
   batch: { type: 'string', maxLength: 200 },
-  status: { enum: operator.KEY_STATES, description: 'Without it, all keys that are not deleted.' },
+  status: {
+    enum: operator.KEY_STATES,
+    description:
+      'Without it, all keys that are not deleted. A key that waits for the next period of its plan counts as active.',
+  },
 } as const
 
 interface Filters {

@@ -63,7 +63,10 @@ const KEY_MEMBERS = {
   metadata: { type: 'object', additionalProperties: { type: 'string' } },
   manage: { type: 'boolean' },
   balance_id: { type: 'string', description: 'The balance that it spends from.' },
-  cap: { type: ['string', 'null'], description: 'The most that it may use in its life, in credits.' },
+  cap: {
+    type: ['string', 'null'],
+    description: 'The most that it may use in its life, in credits; null for none of its own.',
+  },
   limits: { type: ['object', 'null'], description: 'Limits of this key alone.' },
 } as const
 

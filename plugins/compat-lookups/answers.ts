@@ -12,8 +12,7 @@ export interface Account {
   readonly balance: number
   /** What was charged, and what is held for running requests. */
   readonly used: number
-  /** Whether its credits or its plan have something left. */
-  readonly isUsable: boolean
+  readonly standing: 'active' | 'expired' | 'exhausted'
   /** How often the limit begins anew, as key tools name it. Null for never. */
   readonly limitReset: string | null
   /** The windows of the plan, with each in the shape of `rate_limits`. */
@@ -217,9 +216,8 @@ function codexLimit(windows: readonly WindowView[], now: number): object | null 
   }
 }
 
-function stateOf({ key: { expiresAt }, isUsable, now }: Account): string {
-  if (expiresAt !== undefined && expiresAt <= now) return 'expired'
-  return isUsable ? 'active' : 'quota_exhausted'
+function stateOf({ standing }: Account): string {
+  return standing === 'exhausted' ? 'quota_exhausted' : standing
 }
 
 function units(amount: number): number {

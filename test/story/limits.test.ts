@@ -3,6 +3,8 @@ import Anthropic from '@anthropic-ai/sdk'
 import OpenAI from 'openai'
 import t, { type Test } from 'tap'
 import { FIELDS } from '../../core/ledger/script/names.ts'
+import { keyView } from '../../core/operator/key-view.ts'
+import type { RecordedKey } from '../../core/records/key-records.ts'
 import { startGateway, type TestGateway, until } from '../gateway.ts'
 import { json, ScriptedUpstream } from '../upstream.ts'
 
@@ -116,6 +118,40 @@ t.test('a day has its credits, whatever pays them', async t => {
   t.match(info.rate_limits.at(-1), { window: '1d', unit: 'credits', limit: 0.005, reset_at: /T00:00:00.000Z$/ })
 })
 
+t.test('a key that has used up its day is exhausted in all look-ups until midnight', async t => {
+  for (const ofType of [true, false]) {
+    const limits = { creditsPerDay: '0.005' }
+    const { g, upstream } = await scene(t, ofType ? limits : {})
+    // A provider that bills more than it was asked for.
+    upstream.script = (_received, res) =>
+      json(res, {
+        choices: [{ message: { content: 'x' }, finish_reason: 'stop' }],
+        usage: { prompt_tokens: 10, completion_tokens: 6000 },
+      })
+    const wish = { type: 'famC', name: '', credits: 1_000_000_000n, expiresAt: undefined }
+    const own = ofType ? {} : { limits: JSON.stringify(limits) }
+    const { secret: key, key: record } = await g.gateway.keys.changes.create({ ...wish, ...own })
+    const look = async (path: string) => (await g.call(path, { key })).json
+    const before = { isValid: true, remaining: 0.005, data: { limit_remaining: 0.005 } }
+    t.match(await look('/api/v1/keys/lookup/balance'), before, 'before its first request, too')
+    t.match(await g.call(CHAT, { key, body: BODY }), { status: 200 })
+    await g.settledAll([key])
+    const exhausted = {
+      status: 'exhausted',
+      isValid: false,
+      invalidMessage: 'The credits of this day that this key may use are used up.',
+      remaining: 0,
+      reset_at: /T00:00:00.000Z$/,
+    }
+    t.match(await look('/api/v1/keys/lookup/balance'), exhausted)
+    t.match(await look('/api/v1/key-info'), exhausted)
+    t.match(await look('/v1/usage'), { status: 'quota_exhausted', remaining: 0 })
+    const { ledger, keys, config } = g.gateway
+    const shown = await keyView(ledger, (await keys.changes.record(record.id)) as RecordedKey, config, Date.now())
+    t.match(shown, { status: 'exhausted' }, 'operators see the same')
+  }
+})
+
 t.test('the narrower limit of a key and of its type counts', async t => {
   const { g } = await scene(t, { requestsPerMinute: 50, maxOutput: 80, models: [MODEL, OTHER] })
   const limits = JSON.stringify({ requestsPerMinute: 3, models: [MODEL], maxInput: 500, addresses: ['127.0.0.1'] })
@@ -157,5 +193,8 @@ t.test("a cap of the type limits each of its keys' lives", async t => {
   const { json: info } = await g.call('/api/v1/key-info', { key })
   const { json: balance } = await g.call('/api/v1/keys/lookup/balance', { key })
   t.equal(balance.total, 0.003, 'a customer sees the cap, and not the credits that it keeps from being used')
+  const record = (await g.gateway.keys.changes.record(key)) as RecordedKey
+  const shown = await keyView(g.gateway.ledger, record, g.gateway.config, Date.now())
+  t.match([Number(shown.balance), shown.cap], [balance.remaining, null], 'operators see what is left, too')
   t.same([info.remaining, balance.remaining], Array(2).fill(Number((0.003 - balance.used).toFixed(9))))
 })

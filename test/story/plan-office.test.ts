@@ -177,8 +177,11 @@ t.test(
     }
     t.same([await found('active'), await found('exhausted')], [[other, id], []])
     t.equal((await api('GET', '/keys/totals?status=active')).json.keys, 2)
+    const endless = await create({})
+    await api('POST', `/balances/${endless.id}/plan`, { plan: { windows: [{ requests: 3, per: 'day' }] } })
+    t.same(await found('active'), [endless.id, other, id])
     await api('POST', `/balances/${id}/plan/end`, { reason: 'a chargeback' })
-    t.same([await found('active'), await found('exhausted')], [[other], [id]])
+    t.same([await found('active'), await found('exhausted')], [[endless.id, other], [id]])
   },
 )
 

@@ -20,7 +20,7 @@ t.test('an operator sets, extends and resets a plan, and its customer sees the w
   await office.gateway.settled(secret)
   const customer = await visit(t, `${office.gateway.url}/`)
   await paste(customer, secret)
-  await customer.getByText(/^What your plan allows is used up until/).waitFor()
+  await customer.getByText(/^What this key may use is used up until/).waitFor()
   const bars = customer.getByRole('group', { name: 'Plan' })
   await bars.getByText('0 of 2 left').waitFor()
   await bars.getByText(/^4\.\d+ of 5 left$/).waitFor()
@@ -56,4 +56,12 @@ t.test('an operator sets, extends and resets a plan, and its customer sees the w
   await customer.getByRole('button', { name: 'Forget key' }).click()
   await paste(customer, secret)
   await customer.getByText('When it is used up, your credits are used.').waitFor()
+})
+
+t.test('a customer reads until when the credits of a day are used up', async t => {
+  const limits = { creditsPerDay: '0.000001' }
+  const office = await operate(t, {}, { edit: file => file.set('keyTypes.famC.limits', limits) })
+  const customer = await visit(t, `${office.gateway.url}/`)
+  await paste(customer, await office.gateway.key('famC'))
+  await customer.getByText(/^What this key may use is used up until .* 00:00/).waitFor()
 })

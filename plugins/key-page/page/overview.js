@@ -67,10 +67,11 @@ function planPart(plan) {
   ]
 }
 
-/** Until when the windows of a plan are used up that count every model. @param {any} plan */
-function usedUpUntil(plan) {
-  const full = plan?.windows.filter(({ remaining, models }) => remaining === 0 && !models) ?? []
-  return full
+/** Until when what the key may use is used up: windows of its plan that count every model, or its credits of a day. @param {any} info */
+function usedUpUntil(info) {
+  const full = (info.plan?.windows ?? []).filter(({ remaining, models }) => remaining === 0 && !models)
+  const day = ownLimits(info).filter(({ window, remaining }) => window === '1d' && remaining < info.smallest_request)
+  return [...full, ...day]
     .map(({ reset_at: resetsAt }) => resetsAt ?? '')
     .sort()
     .at(-1)
@@ -97,6 +98,7 @@ function usedDaily({ daily_usage: days }) {
 
 /** The status of a key, with what is not enough: `short` for one request, `low` for the next days. */
 function stateOf(info) {
+  if (info.status === 'active' && !info.plan?.valid && usedUpUntil(info)) return 'exhausted'
   if (info.status !== 'active' || info.plan?.valid) return info.status
   if (info.balance < info.smallest_request) return 'short'
   return info.balance < LOW_DAYS * usedDaily(info) ? 'low' : 'active'
@@ -117,12 +119,12 @@ function advice(info, state, contact) {
         ' to extend it.',
       ),
     )
-  const again = usedUpUntil(info.plan)
+  const again = usedUpUntil(info)
   if (state === 'exhausted' && again)
     return h(
       'div',
       { class: 'banner bad', role: 'alert' },
-      h('strong', {}, `What your plan allows is used up until ${time(again)} UTC, ${distance(again)}.`),
+      h('strong', {}, `What this key may use is used up until ${time(again)} UTC, ${distance(again)}.`),
       h('p', {}, 'Your requests are refused until then. For more, ask ', contact, '.'),
     )
   if (state === 'exhausted' || state === 'short')
