@@ -18,6 +18,7 @@ t.test(`${steps} random operations keep every window (SEED=${seed})`, { skip, ti
         'extend, used up',
         'settle',
         'reap',
+        'late end',
       ])
         t.ok((tally.get(name) ?? 0) > 0, `${mayUseCredits} ${name}: ${tally.get(name)}`)
     }),

@@ -143,6 +143,8 @@ t.test('an operator tops up, deducts, edits, rotates, disables and deletes a key
   await page.getByRole('dialog').getByRole('button', { name: 'Copy' }).press('Enter')
   await page.getByRole('dialog').getByText('Copied').waitFor()
   await page.keyboard.press('Escape')
+  // The page is shown anew, and its buttons with it.
+  await page.getByText(`...${next.slice(-4)}`).waitFor()
   await press('Delete')
   await page.getByRole('dialog').getByRole('button', { name: 'Delete' }).press('Enter')
   await page.locator('.chip', { hasText: 'deleted' }).waitFor()
