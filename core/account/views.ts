@@ -39,10 +39,11 @@ export function standing(
 ): { status: 'active' | 'expired' | 'exhausted'; message?: string } {
   if (key.expiresAt !== undefined && key.expiresAt <= now)
     return { status: 'expired', message: ERRORS.key_expired.words }
+  const isOfCredits = !plan || plan.isUsedUp
+  if (isOfCredits && plan?.plan.terms.then === 'refuse')
+    return { status: 'exhausted', message: ERRORS.window_exhausted.words }
+  if (isOfCredits && credits.balance <= 0n) return { status: 'exhausted', message: ERRORS.allocation_exhausted.words }
   if (leftToday === 0n) return { status: 'exhausted', message: DAY_USED_UP }
-  if (plan && !plan.isUsedUp) return { status: 'active' }
-  if (plan?.plan.terms.then === 'refuse') return { status: 'exhausted', message: ERRORS.window_exhausted.words }
-  if (credits.balance <= 0n) return { status: 'exhausted', message: ERRORS.allocation_exhausted.words }
   return { status: 'active' }
 }
 

@@ -16,7 +16,7 @@ const FILTERS = {
   status: {
     enum: operator.KEY_STATES,
     description:
-      'Without it, all keys that are not deleted. A key that waits for the next period of its plan counts as active.',
+      'Without it, all keys that are not deleted. A key that waits for the next period of its plan, or the next day of its limits, counts as active.',
   },
 } as const
 

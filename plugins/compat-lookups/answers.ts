@@ -157,10 +157,11 @@ const ANSWERS: Readonly<Record<string, Answer>> = {
     },
   }),
   // Codex's own account.
-  '/api/codex/usage': ({ balance, windows, now }) => ({
+  '/api/codex/usage': ({ balance, windows, standing, now }) => ({
     plan_type: 'pro',
     rate_limit: codexLimit(
       windows.map(({ view }) => view),
+      standing,
       now,
     ),
     additional_rate_limits: null,
@@ -195,7 +196,7 @@ function utilization(view: WindowView | undefined, now: number): object | null {
   return { utilization: rounded(100 * usedShare(view)), resets_at: resets }
 }
 
-function codexLimit(windows: readonly WindowView[], now: number): object | null {
+function codexLimit(windows: readonly WindowView[], standing: Account['standing'], now: number): object | null {
   const { short, long } = twoWindows(windows)
   const shown = (view: WindowView | undefined): object | null =>
     view
@@ -207,7 +208,7 @@ function codexLimit(windows: readonly WindowView[], now: number): object | null 
         }
       : null
   if (!short && !long) return null
-  const isReached = windows.some(({ left, window }) => left === 0n && !window.models)
+  const isReached = standing === 'exhausted' || windows.some(({ left, window }) => left === 0n && !window.models)
   return {
     allowed: !isReached,
     limit_reached: isReached,

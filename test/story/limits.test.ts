@@ -2,6 +2,9 @@
 import Anthropic from '@anthropic-ai/sdk'
 import OpenAI from 'openai'
 import t, { type Test } from 'tap'
+import type { PlanStanding } from '../../core/account/plan-views.ts'
+import { standing } from '../../core/account/views.ts'
+import { ERRORS } from '../../core/errors.ts'
 import { FIELDS } from '../../core/ledger/script/names.ts'
 import { keyView } from '../../core/operator/key-view.ts'
 import type { RecordedKey } from '../../core/records/key-records.ts'
@@ -149,6 +152,36 @@ t.test('a key that has used up its day is exhausted in all look-ups until midnig
     const { ledger, keys, config } = g.gateway
     const shown = await keyView(ledger, (await keys.changes.record(record.id)) as RecordedKey, config, Date.now())
     t.match(shown, { status: 'exhausted' }, 'operators see the same')
+  }
+})
+
+t.test('a look-up names what keeps a key from buying for longest', async t => {
+  const planned = (then: string, isUsedUp: boolean) =>
+    ({ plan: { terms: { then } }, isUsedUp }) as unknown as PlanStanding
+  const [credits, window, day] = [
+    ERRORS.allocation_exhausted.words,
+    ERRORS.window_exhausted.words,
+    /credits of this day/,
+  ]
+  const cases: [plan: PlanStanding | undefined, balance: bigint, leftToday: bigint | undefined, why: unknown][] = [
+    [undefined, 5n, undefined, undefined],
+    [undefined, 5n, 1n, undefined],
+    [undefined, 5n, 0n, day],
+    [undefined, 0n, undefined, credits],
+    [undefined, 0n, 0n, credits],
+    [planned('refuse', false), 0n, undefined, undefined],
+    [planned('refuse', false), 0n, 0n, day],
+    [planned('refuse', true), 5n, undefined, window],
+    [planned('refuse', true), 5n, 0n, window],
+    [planned('credits', true), 5n, undefined, undefined],
+    [planned('credits', true), 5n, 0n, day],
+    [planned('credits', true), 0n, 0n, credits],
+  ]
+  for (const [plan, balance, leftToday, why] of cases) {
+    const { status, message } = standing({ expiresAt: undefined }, { credits: { balance }, plan, leftToday }, 0)
+    t.equal(status, why === undefined ? 'active' : 'exhausted')
+    t.match(message, why)
+    t.equal(standing({ expiresAt: 0 }, { credits: { balance }, plan, leftToday }, 0).status, 'expired')
   }
 })
 

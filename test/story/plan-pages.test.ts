@@ -64,4 +64,7 @@ t.test('a customer reads until when the credits of a day are used up', async t =
   const customer = await visit(t, `${office.gateway.url}/`)
   await paste(customer, await office.gateway.key('famC'))
   await customer.getByText(/^What this key may use is used up until .* 00:00/).waitFor()
+  await customer.getByRole('button', { name: 'Forget key' }).click()
+  await paste(customer, await office.gateway.key('famC', 0n))
+  await customer.getByText('The credits of this key are used up.').waitFor()
 })

@@ -67,10 +67,19 @@ function planPart(plan) {
   ]
 }
 
-/** Until when what the key may use is used up: windows of its plan that count every model, or its credits of a day. @param {any} info */
+/**
+ * Until when what the key may use is used up: windows of its plan that count every model, or its credits of a day. Undefined
+ * if it is not, or if only more credits would help.
+ * @param {any} info
+ */
 function usedUpUntil(info) {
-  const full = (info.plan?.windows ?? []).filter(({ remaining, models }) => remaining === 0 && !models)
-  const day = ownLimits(info).filter(({ window, remaining }) => window === '1d' && remaining < info.smallest_request)
+  const { balance, held, plan, smallest_request: smallest } = info
+  const hasCredits = balance >= smallest
+  if (!plan?.valid && !hasCredits) return undefined
+  const goesOn = hasCredits && plan?.then !== 'refuse'
+  const full = goesOn ? [] : plan.windows.filter(({ remaining, models }) => remaining === 0 && !models)
+  // What running requests hold may come back.
+  const day = ownLimits(info).filter(({ window, remaining }) => window === '1d' && remaining < smallest && held === 0)
   return [...full, ...day]
     .map(({ reset_at: resetsAt }) => resetsAt ?? '')
     .sort()
@@ -98,9 +107,10 @@ function usedDaily({ daily_usage: days }) {
 
 /** The status of a key, with what is not enough: `short` for one request, `low` for the next days. */
 function stateOf(info) {
-  if (info.status === 'active' && !info.plan?.valid && usedUpUntil(info)) return 'exhausted'
-  if (info.status !== 'active' || info.plan?.valid) return info.status
-  if (info.balance < info.smallest_request) return 'short'
+  if (info.status !== 'active') return info.status
+  if (!info.plan?.valid && info.balance < info.smallest_request) return 'short'
+  if (usedUpUntil(info)) return 'exhausted'
+  if (info.plan?.valid) return info.status
   return info.balance < LOW_DAYS * usedDaily(info) ? 'low' : 'active'
 }
 
