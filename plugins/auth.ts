@@ -2,13 +2,14 @@ import { formatCredits, GatewayError, type Key, type KeyType } from 'tollgate/pl
 import {
   beginsAsSecret,
   credentialOf,
+  allowsAddress,
   defineBuiltIn,
   type BuiltInExchange,
   type BuiltInGiven,
-  isoTime,
   isValid,
   leastCharge,
   limitsOf,
+  tooFewCredits,
   typeOf,
 } from 'tollgate/plugin/metering'
 
@@ -42,15 +43,17 @@ export default defineBuiltIn({
       const counts = x.path === x.format.counting
       if (!x.inference && !counts) return undefined
       if (key.expiresAt !== undefined && key.expiresAt <= now()) return new GatewayError('key_expired')
-      if (!limitsOf(type, key).addresses.every(ranges => ranges.has(x.address)))
-        return new GatewayError('address_refused')
+      if (!allowsAddress(limitsOf(type, key), x.address)) return new GatewayError('address_refused')
       // The hold asks the windows of a plan.
       if (counts || (key.plan && isValid(key.plan, now()))) return undefined
       if (key.plan) keys.plans.noteLapse(key.account, key.plan)
       const least = leastOf(typeOf(config, key))
       // A resend may get the reply that exhausted the key. Whether it does is known only after its body has been read.
       return least > 0n && key.balance < least && !clientRequests.mayJoin(key.id, x)
-        ? exhausted(key, least, config.contact)
+        ? tooFewCredits(key, `the smallest request needs ${formatCredits(least)}.`, {
+            contact: config.contact,
+            now: now(),
+          })
         : undefined
     }
 
@@ -77,11 +80,3 @@ export default defineBuiltIn({
     }
   },
 })
-
-function exhausted({ balance, plan }: Key, least: bigint, contact: string): GatewayError {
-  const [has, needs] = [formatCredits(balance), formatCredits(least)]
-  const who = plan ? `The plan of this key ended at ${isoTime(plan.until)}. It` : 'This key'
-  return new GatewayError('allocation_exhausted', {
-    message: `${who} has ${has} credits left, but the smallest request needs ${needs}. For more, ask ${contact}.`,
-  })
-}

@@ -3,7 +3,7 @@ import type { Key } from '../keys/keys.ts'
 import type { Limits } from '../ledger/allowance.ts'
 import { isoTime } from '../lib/iso-time.ts'
 import { formatCredits } from '../money/credits.ts'
-import { lengthOf, windowAt } from '../plans/calendar.ts'
+import { lengthOf, type Span, windowAt } from '../plans/calendar.ts'
 import { type KeyLimits, UTC_DAY } from '../plans/limits.ts'
 import { ratesNow } from '../plans/rates.ts'
 import { isValid, periodOf, type Plan } from '../plans/plan.ts'
@@ -96,29 +96,48 @@ export function shownPlan({ plan }: Pick<Key, 'plan'>, standing: PlanStanding | 
   }
 }
 
+/** The credits of a day that a key may use, in nano-credits. */
+interface KeyDay extends Span {
+  readonly limit: bigint
+  /** What was used, and is held. */
+  readonly used: bigint
+  readonly left: bigint
+}
+
+/** Returns how much of its credits of a day a key has used. Undefined for no limit. */
+export function keyDay(
+  { creditsPerDay: limit }: Pick<KeyLimits, 'creditsPerDay'>,
+  ofKey: Limits['ofKey'],
+  now: number,
+): KeyDay | undefined {
+  if (limit === undefined) return undefined
+  const span = windowAt(UTC_DAY, now)
+  const used = dayUsed(ofKey?.windows, span.from)
+  return { ...span, limit, used, left: used < limit ? limit - used : 0n }
+}
+
 /** Returns the limits of a key, each with what is left, as customers see them. */
 export function shownLimits(limits: KeyLimits, ofKey: Limits['ofKey'], now: number): Record<string, unknown>[] {
-  const { creditsPerDay, concurrency } = limits
+  const { concurrency } = limits
   const rates = ratesNow(limits, ofKey?.rates?.split(' ') ?? [], now)
-  const day = creditsPerDay === undefined ? undefined : windowAt(UTC_DAY, now)
-  const used = day ? dayUsed(ofKey?.windows, day.from) : 0n
+  const day = keyDay(limits, ofKey, now)
   return [
     ...(concurrency === undefined ? [] : [{ window: 'concurrent', unit: 'requests', limit: concurrency }]),
     ...rates
       .filter(({ limit }) => limit !== undefined)
       .map(({ unit, limit, left }) => ({ window: '1m', unit, limit, used: (limit ?? 0) - left, remaining: left })),
-    ...(creditsPerDay === undefined || !day
-      ? []
-      : [
+    ...(day
+      ? [
           {
             window: '1d',
             unit: 'credits',
-            limit: shownNumber('credits', creditsPerDay),
-            used: shownNumber('credits', used),
-            remaining: shownNumber('credits', used < creditsPerDay ? creditsPerDay - used : 0n),
+            limit: shownNumber('credits', day.limit),
+            used: shownNumber('credits', day.used),
+            remaining: shownNumber('credits', day.left),
             window_start: isoTime(day.from),
             reset_at: isoTime(day.until),
           },
-        ]),
+        ]
+      : []),
   ]
 }

@@ -4,13 +4,21 @@
  */
 import type { Config, KeyType, ModelEntry } from '../config/config.ts'
 import { allowanceOf, type Limits } from '../ledger/allowance.ts'
-import { type PlanStanding, planStanding, resetWord, shownLimits, shownPlan, shownWindow } from './plan-views.ts'
+import {
+  keyDay,
+  type PlanStanding,
+  planStanding,
+  resetWord,
+  shownLimits,
+  shownNumber,
+  shownPlan,
+  shownWindow,
+} from './plan-views.ts'
 import type { Ledger } from '../ledger/ledger.ts'
 import { type Balance, type Count, DAY_MS, type HistoryEntry, type Summary, type ChargePart } from '../records/entry.ts'
 import type { Key } from '../keys/keys.ts'
 import { windowAt } from '../plans/calendar.ts'
 import { type KeyLimits, narrowed, narrower, UTC_DAY } from '../plans/limits.ts'
-import { statesIn } from '../plans/state.ts'
 import { isoTime } from '../lib/iso-time.ts'
 import { ERRORS } from '../errors.ts'
 import { chargeParts } from '../ledger/entries.ts'
@@ -31,12 +39,19 @@ export function credits(nano: bigint): number {
 
 const DAY_USED_UP = 'The credits of this day that this key may use are used up.'
 
+/** Whether a key can buy. */
+export interface Standing {
+  readonly status: 'active' | 'expired' | 'exhausted'
+  /** Why it cannot. */
+  readonly message?: string
+}
+
 /** Returns whether a key can buy at the moment, and why it cannot. */
 export function standing(
   key: Pick<Key, 'expiresAt'>,
   { credits, plan, leftToday }: Pick<Allowance, 'plan' | 'leftToday'> & { readonly credits: Pick<Balance, 'balance'> },
   now: number,
-): { status: 'active' | 'expired' | 'exhausted'; message?: string } {
+): Standing {
   if (key.expiresAt !== undefined && key.expiresAt <= now)
     return { status: 'expired', message: ERRORS.key_expired.words }
   const isOfCredits = !plan || plan.isUsedUp
@@ -72,7 +87,7 @@ export async function allowance(
     credits: limits ? allowanceOf(limits) : { granted: 0n, balance: 0n, held: 0n, settled: 0n },
     plan: planStanding(key, limits?.windows, now),
     ofKey: limits?.ofKey,
-    leftToday: dayLeft(own, limits?.ofKey, now),
+    leftToday: keyDay(own, limits?.ofKey, now)?.left,
   }
 }
 
@@ -90,31 +105,16 @@ export function shownAllowance(may: Allowance): { limit: bigint; used: bigint; r
   return { limit: widest.limit, used: widest.used + widest.held, remaining: least(tightest.left + more) }
 }
 
-/** Returns what a key may still use today, in nano-credits. Undefined for no limit. */
-export function dayLeft(
-  { creditsPerDay: limit }: Pick<KeyLimits, 'creditsPerDay'>,
-  ofKey: Limits['ofKey'],
-  now: number,
-): bigint | undefined {
-  if (limit === undefined) return undefined
-  const state = statesIn(ofKey?.windows).byPlace.get(0)
-  const left = state?.from === windowAt(UTC_DAY, now).from ? limit - state.used - state.held : limit
-  return left > 0n ? left : 0n
-}
-
 /** Returns the unit of what tools show, with its numbers: credits, or what the widest window counts if a key has none. */
 function shownNumbers(may: Allowance): { unit: string; limit: number; used: number; remaining: number } {
   const { plan } = may
   const view = plan?.widestOfCredits || may.credits.granted > 0n ? undefined : plan?.widest
-  if (view)
-    return {
-      unit: view.window.unit,
-      limit: Number(view.limit),
-      used: Number(view.used + view.held),
-      remaining: Number(view.left),
-    }
-  const { limit, used, remaining } = shownAllowance(may)
-  return { unit: 'credits', limit: credits(limit), used: credits(used), remaining: credits(remaining) }
+  const { limit, used, remaining } = view
+    ? { limit: view.limit, used: view.used + view.held, remaining: view.left }
+    : shownAllowance(may)
+  const unit = view?.window.unit ?? 'credits'
+  const shown = (number: bigint): number => shownNumber(unit, number)
+  return { unit, limit: shown(limit), used: shown(used), remaining: shown(remaining) }
 }
 
 /** Returns what is left of a key's allocation: top-level members for balance widgets, `data` for key tools. */

@@ -12,14 +12,12 @@ export function limitedFrom(answer: readonly string[]): Limited | undefined {
 
 /**
  * Reads the windows and rates of a hold.
- * @param flags whether a key has begun with it, and which windows began anew
  * @param words when requests and tokens are unused again, how many tokens a minute allows, and the windows
  */
-export function standingFrom(flags: string, words: readonly string[]): HoldStanding | undefined {
+export function standingFrom(words: readonly string[]): HoldStanding | undefined {
   const [requests = '-', tokens = '-', , ...windows] = words
   if (windows.length === 0) return undefined
-  const renewed = [...flags.matchAll(/n(\d+)/g)].map(([, place]) => Number(place))
-  return { windows: windows.join(' '), renewed, requestsFreeAt: timeIn(requests), tokensFreeAt: timeIn(tokens) }
+  return { windows: windows.join(' '), requestsFreeAt: timeIn(requests), tokensFreeAt: timeIn(tokens) }
 }
 
 function timeIn(text: string): number {

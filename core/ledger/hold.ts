@@ -2,6 +2,7 @@
 import type { Quota } from '../config/config.ts'
 import type { Indexed } from '../lib/swap-list.ts'
 import { MAX_AMOUNT, NANO } from '../money/credits.ts'
+import { claimsIn } from '../plans/claims.ts'
 import type { Plan } from '../plans/plan.ts'
 import type { Notes } from '../records/entry.ts'
 import type { Spender } from './script/store-keys.ts'
@@ -124,8 +125,6 @@ export interface HoldName extends Spender {
 export interface HoldStanding {
   /** The text of the script. */
   readonly windows: string
-  /** The places of the windows that began anew with it. */
-  readonly renewed: readonly number[]
   /** When the rates of requests and of tokens are unused again, in milliseconds since the epoch; 0 without such a limit. */
   readonly requestsFreeAt: number
   readonly tokensFreeAt: number
@@ -170,7 +169,7 @@ export class Hold implements HoldName, Indexed {
 
   /** What is held of the balance, without what a plan gives. */
   get ofCredits(): bigint {
-    return this.amount - BigInt(/^p[^:]+:(\d+)/.exec(this.claims)?.[1] ?? 0)
+    return this.amount - claimsIn(this.claims).ofPlan
   }
 
   /** The held amount at the key's prices. */

@@ -203,10 +203,10 @@ export class Ledger {
     }
     const [kind, sum = '0', other = '0', which = '', claims, ...standing] = answer
     if (kind === 'held') {
-      if (which.startsWith('begun')) void this.background.noteFirstUse(request.key ?? account)
+      if (which === 'begun') void this.background.noteFirstUse(request.key ?? account)
       const hold = new Hold(request, bucket, BigInt(sum), BigInt(other))
       hold.claims = claims ?? NO_CLAIMS
-      hold.standing = standingFrom(which, standing)
+      hold.standing = standingFrom(standing)
       const facts = (): object => ({ account, id, asked: request.amount, held: hold.amount, balance: hold.balance })
       assertMoney(hold.amount <= request.amount, 'a hold is at most what was asked for', facts)
       assertMoney(hold.balance < EXACT_MAX, 'a balance is below 2^53', facts)

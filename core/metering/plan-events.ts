@@ -5,8 +5,9 @@ import type { Hold } from '../ledger/hold.ts'
 import type { Log } from '../lib/log.ts'
 import { lru } from '../lib/lru.ts'
 import { after } from '../plans/calendar.ts'
+import { claimsIn } from '../plans/claims.ts'
 import { isValid, type Plan } from '../plans/plan.ts'
-import { nameOf, windowViews } from '../plans/state.ts'
+import { nameOf, statesIn, windowViews } from '../plans/state.ts'
 import type { PlanWindow } from '../plans/terms.ts'
 
 /** Events that this process has noted. Others may note them too, which changes nothing. */
@@ -48,7 +49,7 @@ export class PlanEvents {
     if (!plan) return
     if (!isValid(plan, this.#now())) return this.#keys.plans.noteLapse(account, plan)
     const { widest } = plan
-    const from = widest === undefined ? undefined : beganAt(standing?.windows, widest)
+    const from = widest === undefined ? undefined : statesIn(standing?.windows).byPlace.get(widest)?.from
     if (widest === undefined || from === undefined || !isRenewal(plan, widest, from)) return
     const terms = plan.type === undefined ? undefined : this.#keyTypes.get(plan.type)?.plan
     this.#once(`${account} renewed ${from}`, () => this.#keys.plans.renewed(account, plan, { from, terms }))
@@ -60,10 +61,12 @@ export class PlanEvents {
     used: { readonly charge: bigint; readonly tokens: number },
   ): void {
     const plan = request.bounds?.plan
-    const claimed = claimsIn(plan && standing ? claims : '')
-    if (!plan || claimed.size === 0) return
+    if (!plan || !standing) return
+    const ofPlan = claimsIn(claims).windows.filter(({ isOfPlan }) => isOfPlan)
+    const claimed = new Map(ofPlan.map(({ place, taken }) => [place, taken]))
+    if (claimed.size === 0) return
     const own = { credits: used.charge, requests: 1n, tokens: BigInt(used.tokens) }
-    for (const view of windowViews(plan, standing?.windows, this.#now())) {
+    for (const view of windowViews(plan, standing.windows, this.#now())) {
       const isLow = (view.used + own[view.window.unit]) * 100n >= view.limit * LOW_PERCENT
       if (!isLow || !claimed.has(view.place)) continue
       const taken = claimed.get(view.place) ?? 0n
@@ -87,18 +90,6 @@ export class PlanEvents {
       this.#log.warn({ err: cause }, 'a change of a plan cannot be noted at the moment')
     })
   }
-}
-
-/** Returns what a hold has taken of the windows of its plan, by their places. */
-function claimsIn(claims: string): ReadonlyMap<number, bigint> {
-  const taken = [...claims.matchAll(/(?:^|\/)w(\d+)\w+@[\d-]+:(\d+)/g)]
-  return new Map(taken.map(([, place, number]) => [Number(place), BigInt(number ?? 0)]))
-}
-
-/** Returns when a window began, from the text of the script. */
-function beganAt(windows: string | undefined, place: number): number | undefined {
-  const from = new RegExp(` ${place}:\\w:\\w:\\d+:(\\d+):`).exec(windows ?? '')?.[1]
-  return from === undefined ? undefined : Number(from)
 }
 
 /**

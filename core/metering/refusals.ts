@@ -1,6 +1,7 @@
 /** The errors for holds that are refused. */
 import { afterWait, GatewayError } from '../errors.ts'
 import type { Format } from '../formats/index.ts'
+import type { Key } from '../keys/keys.ts'
 import type { HoldAnswer, HoldRequest, Limited } from '../ledger/hold.ts'
 import { formatCredits } from '../money/credits.ts'
 import type { KeyLimits } from '../plans/limits.ts'
@@ -16,18 +17,27 @@ interface Refused {
   readonly now: number
 }
 
+/** Returns the error for a key that has too few credits. @param need what needs more: the rest of a sentence, and others */
+export function tooFewCredits(
+  { balance, plan }: Pick<Key, 'balance' | 'plan'>,
+  need: string,
+  { contact, now }: Pick<Refused, 'contact' | 'now'>,
+): GatewayError {
+  const who = plan && !isValid(plan, now) ? `The plan of this key ended at ${iso(plan.until)}. It` : 'This key'
+  return new GatewayError('allocation_exhausted', {
+    message: `${who} has ${formatCredits(balance)} credits left, but ${need} For more, ask ${contact}.`,
+  })
+}
+
 /** Returns the error for a hold that a key does not get. */
 export function refusal(answer: HoldAnswer, request: HoldRequest, refused: Refused): GatewayError {
   const { limits, format, contact, now } = refused
   const plan = request.bounds?.plan
   switch (answer.kind) {
     case 'insufficient': {
-      const [has, needs] = [formatCredits(answer.balance), formatCredits(request.least)]
       const quieter = request.notes.stream ? '' : ' A lower output limit, or a stream, needs less.'
-      const who = plan && !isValid(plan, now) ? `The plan of this key ended at ${iso(plan.until)}. It` : 'This key'
-      return new GatewayError('allocation_exhausted', {
-        message: `${who} has ${has} credits left, but this request may need ${needs}.${quieter} For more, ask ${contact}.`,
-      })
+      const need = `this request may need ${formatCredits(request.least)}.${quieter}`
+      return tooFewCredits({ balance: answer.balance, plan }, need, { contact, now })
     }
     case 'capped':
       return new GatewayError('allocation_exhausted', {

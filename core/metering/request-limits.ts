@@ -3,7 +3,8 @@ import type { Config } from '../config/config.ts'
 import { GatewayError } from '../errors.ts'
 import type { BuiltInExchange, BuiltInWith } from '../exchange/built-in.ts'
 import type { Hold } from '../ledger/hold.ts'
-import { allows, type KeyLimits } from '../plans/limits.ts'
+import { claimsIn } from '../plans/claims.ts'
+import { allows, allowsAddress, type KeyLimits } from '../plans/limits.ts'
 import { listedIds } from './bounds.ts'
 import { SAFE_BYTES_PER_TOKEN } from './documents.ts'
 import { estimateInput, outputLimit, type Terms } from './estimate.ts'
@@ -23,7 +24,9 @@ export function lowerOutput(x: Known, { maxOutput }: KeyLimits): boolean {
  * @returns whether it was higher
  */
 export function lowerToTokens(x: Known, { claims, tokens }: Pick<Hold, 'claims' | 'tokens'>, output: number): boolean {
-  const given = [...claims.matchAll(/(?:^|\/)[wk]\d+t\w@[\d-]+:(\d+)/g)].map(([, taken]) => Number(taken))
+  const given = claimsIn(claims)
+    .windows.filter(({ unit }) => unit === 't')
+    .map(({ taken }) => Number(taken))
   if (given.length === 0) return false
   const choices = x.format.choices(x.body)
   const most = Math.max(1, Math.floor((output - (tokens - Math.min(tokens, ...given))) / choices))
@@ -34,7 +37,7 @@ export function lowerToTokens(x: Known, { claims, tokens }: Pick<Hold, 'claims' 
 
 /** Throws a GatewayError if limits do not allow the address of a request, or its model. */
 export function admit(x: Known, limits: KeyLimits, groups: Config['groups']): void {
-  if (!limits.addresses.every(ranges => ranges.has(x.address))) throw new GatewayError('address_refused')
+  if (!allowsAddress(limits, x.address)) throw new GatewayError('address_refused')
   if (!allows(limits, listedIds(x.model), groups)) throw new GatewayError('model_not_found')
 }
 

@@ -2,12 +2,12 @@
 import type { Config } from '../config/config.ts'
 import { allowanceOf } from '../ledger/allowance.ts'
 import type { Ledger } from '../ledger/ledger.ts'
-import { planStanding } from '../account/plan-views.ts'
-import { dayLeft, standing } from '../account/views.ts'
+import { keyDay, planStanding } from '../account/plan-views.ts'
+import { standing } from '../account/views.ts'
 import { isoTime } from '../lib/iso-time.ts'
 import { formatCredits } from '../money/credits.ts'
 import type { Metadata } from '../records/account-rows.ts'
-import { keyLimitsFrom, type LimitTerms, narrower } from '../plans/limits.ts'
+import { keyLimitsFrom, type LimitTerms, narrowed, narrower } from '../plans/limits.ts'
 import { planFrom } from '../plans/plan.ts'
 import type { RecordedKey } from '../records/key-records.ts'
 
@@ -58,12 +58,12 @@ export async function keyView(
 ): Promise<KeyView> {
   const { id, account } = key
   const ofType = keyTypes.get(key.type)?.limits
-  const cap = narrower(key.cap, ofType?.credits)
-  const ofKey = key.limits === undefined ? undefined : keyLimitsFrom(key.limits)
-  const creditsPerDay = narrower(ofType?.creditsPerDay, ofKey?.creditsPerDay)
+  // A key whose type is no longer in the file is refused.
+  const own = ofType && narrowed(ofType, key.limits === undefined ? undefined : keyLimitsFrom(key.limits))
+  const cap = narrower(key.cap, own?.credits)
   const spender = { account, key: id }
   const inStore = ledger.continuity.open
-    ? await ledger.reads.limits({ spender, cap }, creditsPerDay !== undefined)
+    ? await ledger.reads.limits({ spender, cap }, own?.creditsPerDay !== undefined)
     : undefined
   const recorded = { granted: key.granted, balance: key.granted - key.settled, held: 0n, settled: key.settled }
   const limits = inStore ?? {
@@ -74,10 +74,9 @@ export async function keyView(
   }
   const credits = allowanceOf(limits)
   const { charged, held } = limits.part ?? { charged: limits.account.settled, held: limits.account.held }
-  // A key whose type is no longer in the file is refused.
   const plan = planStanding({ plan: key.plan === undefined ? undefined : planFrom(key.plan) }, inStore?.windows, now)
-  const leftToday = dayLeft({ creditsPerDay }, inStore?.ofKey, now)
-  const active = ofType ? standing(key, { credits, plan, leftToday }, now).status : 'no_type'
+  const leftToday = own && keyDay(own, inStore?.ofKey, now)?.left
+  const active = own ? standing(key, { credits, plan, leftToday }, now).status : 'no_type'
   return {
     id,
     label: key.label,

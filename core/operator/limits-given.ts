@@ -30,7 +30,7 @@ export interface GivenLimits extends Omit<LimitTerms, 'creditsPerDay' | 'credits
   readonly priceFactor?: string | number
 }
 
-/** The limits and the cap of a key. Null is none; undefined was not sent. */
+/** The limits and the cap of a key. Null removes what the key has, and undefined leaves it. */
 export interface OwnLimits {
   /** As JSON. */
   readonly limits: string | null | undefined

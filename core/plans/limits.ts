@@ -75,7 +75,7 @@ export function keyLimitsFrom(text: string): KeyLimits {
   return limits
 }
 
-/** Returns the smaller one of two limits. Undefined is none. */
+/** Returns the smaller of two limits. One that is undefined does not count. */
 export function narrower<T extends number | bigint>(one: T | undefined, other: T | undefined): T | undefined {
   if (one === undefined || other === undefined) return one ?? other
   return one < other ? one : other
@@ -106,6 +106,11 @@ export function allows(
   groups: ReadonlyMap<string, ReadonlySet<string>>,
 ): boolean {
   return models.every(names => isListed(names, ids, groups))
+}
+
+/** Whether limits allow the address of a client. */
+export function allowsAddress({ addresses }: Pick<KeyLimits, 'addresses'>, address: string): boolean {
+  return addresses.every(ranges => ranges.has(address))
 }
 
 /** The day of `creditsPerDay`. */

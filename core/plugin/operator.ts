@@ -20,6 +20,7 @@ export {
   policyOf,
   PRIVATE,
   shownAllowance,
+  type Standing,
   standing,
   usageOf,
 } from '../account/views.ts'

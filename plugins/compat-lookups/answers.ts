@@ -1,6 +1,6 @@
 /** What tools ask other gateways and providers about a key, and the shapes of the answers. */
 import type { Key } from 'tollgate/plugin'
-import { isoTime, usedShare, type WindowView } from 'tollgate/plugin/operator'
+import { isoTime, type Standing, usedShare, type WindowView } from 'tollgate/plugin/operator'
 import { plain, rounded } from './numbers.ts'
 import { lengthMs, resetSeconds, twoWindows } from './windows.ts'
 
@@ -12,7 +12,7 @@ export interface Account {
   readonly balance: number
   /** What was charged, and what is held for running requests. */
   readonly used: number
-  readonly standing: 'active' | 'expired' | 'exhausted'
+  readonly standing: Standing['status']
   /** How often the limit begins anew, as key tools name it. Null for never. */
   readonly limitReset: string | null
   /** The windows of the plan, with each in the shape of `rate_limits`. */

@@ -20,6 +20,7 @@ import { FIELDS, type Operation } from '../../core/ledger/script/names.ts'
 import type { Scripts } from '../../core/ledger/script/scripts.ts'
 import { settlementOf } from '../../core/ledger/settlement.ts'
 import { timedId } from '../../core/lib/ids.ts'
+import { claimsIn } from '../../core/plans/claims.ts'
 import { keyWindowsAsked } from '../../core/plans/limits.ts'
 import { askedOf, type Plan } from '../../core/plans/plan.ts'
 import { statesIn } from '../../core/plans/state.ts'
@@ -266,7 +267,7 @@ export class PlanSimulation {
     const { live, charge, tokens, isKnown } = end
     if (!this.#ends.includes(end)) this.#ends.push(end)
     const { account, key, id, bucket, claims } = live.hold
-    // The store has forgotten what the gateway never heard of: the model cannot say in which windows it would count.
+    // The hold was reaped, and its gateway has not heard of all its claims. The model has, so it would charge other windows.
     const isLate = isKnown && this.#reaped.has(id)
     if (isLate && this.#hasUnheard(live.hold)) return
     if (isLate) this.#name = 'late end'
@@ -313,10 +314,7 @@ export class PlanSimulation {
 
   #hasUnheard({ id, claims }: Hold): boolean {
     const known = this.#model.holds.get(id) ?? this.#reaped.get(id)
-    const taken = [...claims.matchAll(/[wk]\d+\w\w@\d+-\d+:(\d+)/g)].reduce(
-      (sum, [, number]) => sum + Number(number),
-      0,
-    )
+    const taken = claimsIn(claims).windows.reduce((sum, claim) => sum + Number(claim.taken), 0)
     return taken !== known?.claims.reduce((sum, claim) => sum + claim.taken, 0)
   }
 

@@ -15,7 +15,7 @@ const priced: Edit = file =>
     .set('keyTypes.famC.models', [{ id: MODEL, price: 'test', reasoning: 'none', maxOutput: 100_000 }])
     .set('keyTypes.famC.holdAhead', 100)
 
-/** A provider whose streams go on until they are told to end. A reply in JSON has one token. */
+/** Starts a gateway and its provider. Streams of the provider last until `end` is called; its replies in JSON have one token. */
 async function scene(t: Test, plan: object, edit: Edit = file => file) {
   const upstream = await ScriptedUpstream.start(t)
   const state = { tokens: 0, isOver: false }
@@ -48,21 +48,26 @@ async function scene(t: Test, plan: object, edit: Edit = file => file) {
   const grow = async (to: number): Promise<void> => {
     for (; state.tokens < to; state.tokens += 50) await new Promise(resolve => setTimeout(resolve, 2))
   }
-  return { g, ask, grow, end: () => (state.isOver = true) }
+  /** Starts a stream with a new key. Resolves when its hold is taken. */
+  const begun = async () => {
+    const key = await g.key('famC', 0n)
+    const account = await g.id(key)
+    const stream = ask(key, true)
+    await until(async () => ((await windowsOf(g, account))[0]?.held ?? 0n) > 0n)
+    return { key, account, stream }
+  }
+  return { g, ask, begun, grow, end: () => (state.isOver = true) }
 }
 
-async function windowsOf(g: TestGateway, account: string): Promise<{ used: bigint; held: bigint }[]> {
+async function windowsOf(g: TestGateway, account: string): Promise<{ used: bigint; held: bigint; ends: number }[]> {
   const { scripts } = g.gateway.ledger
   const text = await scripts.redis.hget(scripts.keys.of(account).account, FIELDS.windows)
-  return [...statesIn(text).byPlace.values()].map(({ used, held }) => ({ used, held }))
+  return [...statesIn(text).byPlace.values()]
 }
 
 t.test('a stream that began under an earlier plan takes nothing of the later one, and does not renew it', async t => {
-  const { g, ask, grow, end } = await scene(t, { windows: [{ credits: 100, per: 'month' }] })
-  const key = await g.key('famC', 0n)
-  const account = await g.id(key)
-  const stream = ask(key, true)
-  await until(async () => ((await windowsOf(g, account))[0]?.held ?? 0n) > 0n)
+  const { g, ask, begun, grow, end } = await scene(t, { windows: [{ credits: 100, per: 'month' }] })
+  const { key, account, stream } = await begun()
   await grow(200)
   await g.gateway.keys.plans.set({ account, id: 'next' }, { windows: [{ requests: 3, per: 'week' }], then: 'refuse' })
   const served: number[] = []
@@ -74,15 +79,16 @@ t.test('a stream that began under an earlier plan takes nothing of the later one
   end()
   await stream
   await g.settled(key)
-  t.same(await windowsOf(g, account), [{ used: 3n, held: 0n }])
+  const windows = await windowsOf(g, account)
+  t.same(
+    windows.map(({ used, held }) => ({ used, held })),
+    [{ used: 3n, held: 0n }],
+  )
 })
 
 t.test('a stream whose window is reset by hand ends where the new one does', async t => {
-  const { g, ask, grow, end } = await scene(t, { windows: [{ credits: 10, per: 'month' }] })
-  const key = await g.key('famC', 0n)
-  const account = await g.id(key)
-  const stream = ask(key, true)
-  await until(async () => ((await windowsOf(g, account))[0]?.held ?? 0n) > 0n)
+  const { g, ask, begun, grow, end } = await scene(t, { windows: [{ credits: 10, per: 'month' }] })
+  const { key, account, stream } = await begun()
   await grow(400)
   await g.gateway.keys.plans.reset({ account, id: 'reset' }, 0)
   t.equal((await ask(key, false)).status, 200)
@@ -91,7 +97,7 @@ t.test('a stream whose window is reset by hand ends where the new one does', asy
   end()
   t.match(text, /"finish_reason":"length"/)
   const [entry] = (await g.settled(key)).filter(({ stream: isStream }) => isStream)
-  // What it held before the reset, the new window, and six seconds of output at the least.
+  // The provider goes on to 60 credits.
   t.ok(entry?.['plan_cost'] <= 40, `${entry?.['plan_cost']} credits of 10`)
 })
 
@@ -125,9 +131,7 @@ t.test('what is added to a window that began with a use ends with it', async t =
   await g.settled(key)
   for (const id of ['a', 'b']) await plans.add({ account, id }, 0, '5')
   const plan = await plans.of(account)
-  const { scripts } = g.gateway.ledger
-  const text = await scripts.redis.hget(scripts.keys.of(account).account, FIELDS.windows)
-  t.match(plan?.extras, { 0: { amount: '10', until: statesIn(text).byPlace.get(0)?.ends } })
+  t.match(plan?.extras, { 0: { amount: '10', until: (await windowsOf(g, account))[0]?.ends } })
 })
 
 t.test('an overdrawn balance may use what costs nothing', async t => {

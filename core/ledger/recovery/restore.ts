@@ -164,7 +164,8 @@ export class Restorer {
     const put = async (keyWindows: string): Promise<string | undefined> =>
       (await this.#scripts.run(operation('put', at, { record }, { ...args, keyWindows })))[0]
     const today = windowAt(UTC_DAY, this.#now())
-    // One that was not used today needs no more than its record. What is known of a key's last use is that of its account.
+    // A key that was not used today needs no more than its record. `endedAt` is of its account, so it says this only of a key
+    // that has always been alone on it.
     const isUnused = key.endedAt < today.from && account === id && before === undefined
     let answer = await put(isUnused ? '' : '?')
     if (answer === 'unknown') {

@@ -1,5 +1,6 @@
 /** What was used in the windows of a plan, from the records, for a store that has lost them. */
 import { after, lengthOf, partMs, windowAt, windowSince } from '../../plans/calendar.ts'
+import { claimsIn } from '../../plans/claims.ts'
 import { periodOf, type Plan } from '../../plans/plan.ts'
 import { windowWord } from '../../plans/state.ts'
 import { type HistoryEntry, type PlanPart } from '../../records/entry.ts'
@@ -35,15 +36,10 @@ export async function usedWindows(
 
 /** Adds an entry to the windows in which its hold was taken, as the script charges them. */
 function count({ kind, charge }: HistoryEntry, part: PlanPart, plan: Plan, used: readonly Used[]): void {
-  const [own = '', ...claims] = part.claims.split('/')
-  if (!own.startsWith(`p${plan.shape}:`)) return
-  const byPlace = new Map<number, { from: number; taken: bigint }[]>()
-  for (const claim of claims) {
-    const [, place = '', from, taken = '0'] = /^w(\d+)\w+@(\d+)-\d+:(\d+)$/.exec(claim) ?? []
-    byPlace.set(Number(place), [...(byPlace.get(Number(place)) ?? []), { from: Number(from), taken: BigInt(taken) }])
-  }
+  const { shape, windows } = claimsIn(part.claims)
+  if (shape !== plan.shape) return
   const isCounted = kind === 'settle' || charge + part.covered > 0n
-  for (const [place, list] of byPlace) {
+  for (const [place, list] of Map.groupBy(windows, claim => claim.place)) {
     const unit = plan.windows[place]?.unit
     let rest = { credits: part.covered, tokens: BigInt(part.tokens), requests: isCounted ? 1n : 0n }[unit ?? 'credits']
     for (const [index, { from, taken }] of list.entries()) {

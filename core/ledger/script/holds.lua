@@ -156,11 +156,7 @@ operations.hold = function(key, arg)
     redis.call('HSET', key.record, field.expiresAt, whole(now() + tonumber(lifetime)))
   end
   if claims == '-' and arg.windows == '' and not reserved then return isBegun and answer .. ' begun' or answer end
-  local flags = isBegun and 'begun' or '-'
-  for _, window in ipairs(isOfPlan and ofPlan or {}) do
-    if window.isNew then flags = flags .. ',n' .. window.place end
-  end
-  return answer .. ' ' .. flags .. ' ' .. claims .. ' ' .. (reserved and ratesText(rates) or '- - -') .. ' ' ..
+  return answer .. (isBegun and ' begun ' or ' - ') .. claims .. ' ' .. (reserved and ratesText(rates) or '- - -') .. ' ' ..
     (plan and windowsText(plan) or '-')
 end
 

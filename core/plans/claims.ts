@@ -1,0 +1,39 @@
+/** What a hold has claimed of windows: the text of purses.lua, read. */
+
+/** What was taken of one window. */
+export interface WindowClaim {
+  /** Whether it is a window of the plan, and not of the key. */
+  readonly isOfPlan: boolean
+  readonly place: number
+  /** `c` (nano-credits), `r` (requests) or `t` (tokens). */
+  readonly unit: string
+  /** When the window began; of the last hours, the number of the part. */
+  readonly from: number
+  readonly taken: bigint
+}
+
+/** What a hold has claimed. */
+export interface HoldClaims {
+  /** The shape of the plan's windows. Undefined if nothing was taken from a plan. */
+  readonly shape: string | undefined
+  /** What was taken from a plan, in nano-credits. */
+  readonly ofPlan: bigint
+  readonly windows: readonly WindowClaim[]
+}
+
+const NONE: HoldClaims = { shape: undefined, ofPlan: 0n, windows: [] }
+
+/** Reads the claims of a hold. @param text `-` for none */
+export function claimsIn(text: string): HoldClaims {
+  if (text === '-') return NONE
+  const [, shape, ofPlan = '0'] = /^p([^:]+):(\d+):/.exec(text) ?? []
+  const words = text.matchAll(/([wk])(\d+)([crt])[cur]@(\d+)-\d+:(\d+)/g)
+  const windows = Array.from(words, ([, of, place, unit = '', from, taken = '0']) => ({
+    isOfPlan: of === 'w',
+    place: Number(place),
+    unit,
+    from: Number(from),
+    taken: BigInt(taken),
+  }))
+  return { shape, ofPlan: BigInt(ofPlan), windows }
+}
