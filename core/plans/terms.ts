@@ -106,8 +106,8 @@ export function readWindows(terms: readonly WindowTerms[], found: TermsProblem[]
 type Tell = (member: string | undefined, message: string, hint?: string) => void
 
 function amountOf(window: WindowTerms, unit: Unit, problem: Tell): bigint {
-  if (unit !== 'credits') return BigInt(window[unit] ?? 0)
-  const amount = parseDecimal(window.credits ?? '')
+  if (unit !== 'credits' || window.credits === undefined) return BigInt(window[unit] ?? 0)
+  const amount = parseDecimal(window.credits)
   if (amount === undefined || amount === 0n || amount > MAX_AMOUNT) {
     problem('credits', 'expected a plain decimal above 0 with at most nine decimal places, such as 0.30')
     return 0n

@@ -134,7 +134,8 @@ t.test('terms that cannot be used are reported with their place', t => {
     [{ per: 'day', credits: '10000000' }, /plain decimal/],
   ]
   for (const [window, message] of wrong) {
-    const [found] = problemsOf({ windows: [window], then: 'refuse' })
+    const [found, ...others] = problemsOf({ windows: [window], then: 'refuse' })
+    t.same(others, [], 'one mistake is one problem')
     t.match(found?.message ?? '', message, JSON.stringify(window))
     t.same(found?.path.slice(0, 2), ['windows', 0])
   }
