@@ -2,13 +2,10 @@
 import { totalmem } from 'node:os'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { runCommandLine } from './commands/command-line.ts'
-import { collectBuffersEarly, releaseMemory } from './lib/heap.ts'
-import { printable } from './lib/printable.ts'
-import { timedId } from './lib/ids.ts'
-import { createLog, Scrubber } from './lib/log.ts'
-import { PerMinute } from './lib/per-minute.ts'
 import type { Environment } from './lib/environment.ts'
-import { alarmOnBrokenRules, factsText } from './money/assertions.ts'
+import type { Log } from './lib/log.ts'
+import { printable } from './lib/printable.ts'
+import { Scrubber } from './lib/scrubber.ts'
 
 /** Milliseconds to wait at the end for the reader of the output. */
 const LAST_WORDS_MS = 2000
@@ -16,28 +13,48 @@ const LAST_WORDS_MS = 2000
 const ALARMS_PER_MINUTE = 10
 
 const scrubber = new Scrubber()
-const log = createLog(scrubber, 'info', process.stdout)
+/** The log, once a command has been chosen. */
+let log: Log | undefined
 
-const environment: Environment = {
-  env: process.env,
-  log,
-  scrubber,
-  memoryBytes: Math.min(process.constrainedMemory() || Infinity, totalmem()),
-  openFiles,
-  uid: process.getuid?.(),
-  print: line => void process.stdout.write(`${printable(line)}\n`),
-  complain: line => void process.stderr.write(`${printable(scrubber.scrub(line))}\n`),
-  now: Date.now,
-  newId: () => timedId(Date.now()),
-  onSignal: (signal, handler) => void process.on(signal, handler),
-  exit: exitAfter(() => Promise.race([printed(), sleep(LAST_WORDS_MS)])),
+const print: Environment['print'] = line => void process.stdout.write(`${printable(line)}\n`)
+const complain: Environment['complain'] = line => void process.stderr.write(`${printable(scrubber.scrub(line))}\n`)
+
+/** Returns the environment of the command that was chosen. */
+async function environmentOf(level: 'info' | 'silent', exit: Environment['exit']): Promise<Environment> {
+  const [{ createLog }, { timedId }] = await Promise.all([import('./lib/log.ts'), import('./lib/ids.ts')])
+  log = createLog(scrubber, level, process.stdout)
+  const environment: Environment = {
+    env: process.env,
+    log,
+    scrubber,
+    memoryBytes: Math.min(process.constrainedMemory() || Infinity, totalmem()),
+    openFiles,
+    uid: process.getuid?.(),
+    print,
+    complain,
+    now: Date.now,
+    newId: () => timedId(Date.now()),
+    onSignal: (signal, handler) => void process.on(signal, handler),
+    exit,
+  }
+  await raiseAlarms(environment, level === 'info')
+  return environment
 }
 
-/** For commands other than `start`, nothing is logged: they print their results. */
-const quiet: Environment = {
-  ...environment,
-  log: createLog(scrubber, 'silent', process.stdout),
-  exit: exitAfter(printed),
+/** Tells of broken rules about money: in the log of a gateway, and on standard error of any other command. */
+async function raiseAlarms({ log, now }: Environment, isGateway: boolean): Promise<void> {
+  const [{ alarmOnBrokenRules, factsText }, { PerMinute }] = await Promise.all([
+    import('./money/assertions.ts'),
+    import('./lib/per-minute.ts'),
+  ])
+  // A broken sum is noticed at each look-up. The metric counts every failed assertion.
+  const alarmsPerMinute = new PerMinute(now)
+  const broken = 'a rule about money is broken'
+  alarmOnBrokenRules((rule, facts) => {
+    if (alarmsPerMinute.take(rule, ALARMS_PER_MINUTE) > 0) return
+    if (isGateway) log.error({ rule, ...facts }, broken)
+    else complain(`${broken}: ${rule} (${factsText(facts)})`)
+  })
 }
 
 function openFiles(): number {
@@ -57,7 +74,7 @@ function exitAfter(read: () => Promise<void>): Environment['exit'] {
 
 /** Resolves when the output has been read. A pipe buffers only a little. */
 async function printed(): Promise<void> {
-  await new Promise<void>(resolve => log.flush(() => resolve()))
+  await new Promise<void>(resolve => (log ? log.flush(() => resolve()) : resolve()))
   await new Promise<void>(resolve => process.stderr.write('', () => resolve()))
 }
 
@@ -65,25 +82,30 @@ async function printed(): Promise<void> {
 process.stdout.on('error', () => {})
 process.stderr.on('error', () => {})
 // A worker ends immediately when its host dies.
-process.on('exit', () => log.flush())
-process.on('unhandledRejection', cause => log.error({ err: cause }, 'unhandled rejection'))
+process.on('exit', () => log?.flush())
+process.on('unhandledRejection', cause => log?.error({ err: cause }, 'unhandled rejection'))
 process.on('uncaughtException', cause => {
-  log.fatal({ err: cause }, 'uncaught exception')
-  environment.complain(`uncaught exception: ${cause.stack ?? cause.message}`)
+  log?.fatal({ err: cause }, 'uncaught exception')
+  complain(`uncaught exception: ${cause.stack ?? cause.message}`)
   process.exit(1)
 })
 
-// A broken sum is noticed at each look-up. The metric counts every failed assertion.
-const alarmsPerMinute = new PerMinute(Date.now)
-const BROKEN = 'a rule about money is broken'
-alarmOnBrokenRules((rule, facts) => {
-  if (alarmsPerMinute.take(rule, ALARMS_PER_MINUTE) > 0) return
-  // The standard output of a command has its results.
-  if (process.argv[2] === 'start') log.error({ rule, ...facts }, BROKEN)
-  else environment.complain(`${BROKEN}: ${rule} (${factsText(facts)})`)
-})
+/** Returns the environment of a gateway, which runs for long. */
+async function gatewayEnvironment(): Promise<Environment> {
+  const { collectBuffersEarly } = await import('./lib/heap.ts')
+  collectBuffersEarly(process.versions.v8)
+  return environmentOf(
+    'info',
+    exitAfter(() => Promise.race([printed(), sleep(LAST_WORDS_MS)])),
+  )
+}
 
-collectBuffersEarly(process.versions.v8)
-await runCommandLine(process.argv.slice(2), environment, quiet)
+await runCommandLine(process.argv.slice(2), {
+  print,
+  complain,
+  exit: exitAfter(printed),
+  logging: gatewayEnvironment,
+  quiet: () => environmentOf('silent', exitAfter(printed)),
+})
 // The gateway runs.
-if (process.argv[2] === 'start') releaseMemory()
+if (process.argv[2] === 'start') (await import('./lib/heap.ts')).releaseMemory()

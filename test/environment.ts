@@ -1,7 +1,8 @@
 import { totalmem } from 'node:os'
 import type { Environment } from '../core/lib/environment.ts'
 import { timedId } from '../core/lib/ids.ts'
-import { createLog, Scrubber } from '../core/lib/log.ts'
+import { createLog } from '../core/lib/log.ts'
+import { Scrubber } from '../core/lib/scrubber.ts'
 
 /** The environment of this process for a gateway that runs in it: the gateway prints nothing and never exits. */
 export function testEnvironment(env: Environment['env'] = process.env, more: Partial<Environment> = {}): Environment {

@@ -1,6 +1,7 @@
 import { Writable } from 'node:stream'
 import t from 'tap'
-import { createLog, Scrubber } from '../core/lib/log.ts'
+import { createLog } from '../core/lib/log.ts'
+import { Scrubber } from '../core/lib/scrubber.ts'
 
 /** A reader of the log, which takes a piece of it on demand. */
 class Reader extends Writable {

@@ -8,13 +8,16 @@ import { PassThrough } from 'node:stream'
 import { fileURLToPath } from 'node:url'
 import type { Test } from 'tap'
 import { runCommandLine } from '../core/commands/command-line.ts'
+import type { Environment } from '../core/lib/environment.ts'
 import { printable } from '../core/lib/printable.ts'
-import { createLog, Scrubber } from '../core/lib/log.ts'
+import { createLog } from '../core/lib/log.ts'
+import { Scrubber } from '../core/lib/scrubber.ts'
 import { testEnvironment } from './environment.ts'
 import { type Edit, rewrite } from './gateway-file.ts'
 import { storeEnv, testYaml, upstreamEnv } from './gateway.ts'
 
-const BIN = fileURLToPath(new URL('../bin/tollgate.js', import.meta.url))
+const ROOT = fileURLToPath(new URL('..', import.meta.url))
+const BIN = join(ROOT, 'bin', 'tollgate.js')
 
 export interface Finished {
   readonly code: number | null
@@ -95,9 +98,33 @@ type Child = Pick<ChildProcess, 'exitCode' | 'kill' | 'pid' | 'signalCode' | 'st
   on(event: 'close', listener: (code: number | null) => void): unknown
 }
 
+/** The folder in which commands run, and those that have not found their files yet. */
+const place = { folder: '', commands: 0, free: Promise.withResolvers<void>() }
+
+/**
+ * Runs a command in a folder. The process has one working directory, so that commands in other folders wait.
+ * @param run gets a function to call when the command needs the folder no longer
+ */
+async function within(folder: string, run: (done: () => void) => Promise<void>): Promise<void> {
+  while (place.commands > 0 && place.folder !== folder) await place.free.promise
+  if (place.commands++ === 0) {
+    Object.assign(place, { folder, free: Promise.withResolvers<void>() })
+    process.chdir(folder)
+  }
+  let isDone = false
+  const done = (): void => {
+    if (isDone) return
+    isDone = true
+    if (--place.commands > 0) return
+    process.chdir(ROOT)
+    place.free.resolve()
+  }
+  return run(done)
+}
+
 /**
  * A command in the process of the tests, which takes a tenth of the time of a process of its own.
- * test/story/processes.test.ts shows that both do the same.
+ * test/story/processes.all.ts shows that both do the same.
  */
 class Inside extends EventEmitter implements Child {
   readonly pid = process.pid
@@ -124,12 +151,13 @@ class Inside extends EventEmitter implements Child {
         return new Promise(() => {})
       },
     })
-    const before = process.cwd()
-    process.chdir(folder)
-    const end = runCommandLine(args, environment, environment)
-    // The command has found its files.
-    process.chdir(before)
-    void end.then(() => isStart || this.#end(0))
+    const own = (): Promise<Environment> => Promise.resolve(environment)
+    void within(folder, done => {
+      // A gateway has read its files when it prints that it listens.
+      if (isStart) this.stdout.once('data', done)
+      this.stdout.once('end', done)
+      return runCommandLine(args, { ...environment, logging: own, quiet: own })
+    }).then(() => isStart || this.#end(0))
   }
 
   /** Does what a signal does. It cannot kill. */

@@ -7,8 +7,8 @@ import type { Plugin } from './stage.ts'
 import type { ChainEntry } from '../config/config.ts'
 import type { Path, Problem, Source } from '../config/locate.ts'
 import { nearest, suggest } from '../lib/suggest.ts'
-import { compile, shapeProblems } from '../config/shape.ts'
-import type { CheckChain } from '../config/load.ts'
+import { compile, compileForeign, shapeProblems } from '../config/shape.ts'
+import { type CheckChain, entryOf } from '../config/load.ts'
 import { findPlugins, type PluginFault } from './plugins.ts'
 
 interface Placed {
@@ -18,7 +18,7 @@ interface Placed {
 
 /** Checks the list against the built-in plugins and those in the folders that the file names. */
 export const checkChain: CheckChain = async (source, chain, folders) => {
-  const { plugins, faults } = await findPlugins(folders)
+  const { plugins, faults, foreign } = await findPlugins(folders)
   const problems: Problem[] = []
   /** Plugins that misspelled names were probably meant to be. */
   const meant = new Set<string>()
@@ -26,7 +26,8 @@ export const checkChain: CheckChain = async (source, chain, folders) => {
   const entries: ChainEntry[] = []
   const placed: Placed[] = []
   chain.forEach((item, index) => {
-    const [name = '', given] = typeof item === 'string' ? [item, {}] : (Object.entries(item)[0] ?? [])
+    const entry = entryOf(item)
+    const { plugin: name, options } = entry
     const path: Path = ['chain', index]
     const plugin = plugins.get(name)
     if (!plugin) {
@@ -42,12 +43,11 @@ export const checkChain: CheckChain = async (source, chain, folders) => {
     }
     if (placed.some(other => other.plugin === plugin))
       problems.push(source.problem(path, `"${name}" appears twice in the chain`))
-    const options = structuredClone(given ?? {}) as Record<string, unknown>
-    const valid = validatorOf(plugin)
+    const valid = validatorOf(plugin, foreign.has(name))
     if (typeof valid === 'string') problems.push(source.problem(path, valid))
     else if (!valid(options)) problems.push(...shapeProblems(source, valid.errors ?? [], [...path, name]))
     placed.push({ plugin, path })
-    entries.push({ plugin: name, options })
+    entries.push(entry)
   })
   problems.push(
     ...faults
@@ -61,9 +61,9 @@ export const checkChain: CheckChain = async (source, chain, folders) => {
 }
 
 /** Returns the validator of a plugin's options. If they are not a JSON Schema, returns the message that says so. */
-function validatorOf({ name, options }: Plugin): ReturnType<typeof compile> | string {
+function validatorOf({ name, options }: Plugin, isForeign: boolean): ReturnType<typeof compile> | string {
   try {
-    return compile(options)
+    return isForeign ? compileForeign(options) : compile(options)
   } catch (cause) {
     return `the options of plugin "${name}" are not a JSON Schema: ${(cause as Error).message}`
   }

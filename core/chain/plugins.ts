@@ -1,6 +1,6 @@
 /** Finds plugins. The folder is the registry: the name of a file is the word in `chain:`. */
 import { existsSync, readdirSync, statSync } from 'node:fs'
-import { basename, join, resolve } from 'node:path'
+import { basename, join, resolve, sep } from 'node:path'
 import { fileURLToPath, pathToFileURL } from 'node:url'
 import { noteFacts } from '../exchange/members.ts'
 import { didYouMean, nearest, suggest } from '../lib/suggest.ts'
@@ -21,12 +21,15 @@ export interface PluginFault {
 export interface FoundPlugins {
   readonly plugins: ReadonlyMap<string, Plugin>
   readonly faults: readonly PluginFault[]
+  /** The names of the plugins of other folders than the built-in one. */
+  readonly foreign: ReadonlySet<string>
 }
 
 /** Finds the plugins of the built-in folder and of the given ones. A file that cannot be used is a fault. */
 export async function findPlugins(folders: readonly string[]): Promise<FoundPlugins> {
   const plugins = new Map<string, Plugin>()
   const faults: PluginFault[] = []
+  const foreign = new Set<string>()
   const all = [
     BUILT_IN,
     ...folders.map(folder => resolve(folder)).filter(folder => folder !== BUILT_IN && existsSync(folder)),
@@ -34,8 +37,9 @@ export async function findPlugins(folders: readonly string[]): Promise<FoundPlug
   for (const file of all.flatMap(pluginFiles)) {
     const fault = await load(file, plugins)
     if (fault) faults.push(fault)
+    else if (!file.startsWith(join(BUILT_IN, sep))) foreign.add(wordOf(file))
   }
-  return { plugins, faults }
+  return { plugins, faults, foreign }
 }
 
 /** The plugin files of a folder: `.ts` and `.js` files, and folders with an index file. */
@@ -53,8 +57,13 @@ function pluginFiles(folder: string): string[] {
     })
 }
 
+/** Returns the word by which a chain names the plugin of a file. */
+function wordOf(file: string): string {
+  return /\/index\.[tj]s$/.test(file) ? basename(join(file, '..')) : basename(file).replace(/\.[tj]s$/, '')
+}
+
 async function load(file: string, plugins: Map<string, Plugin>): Promise<PluginFault | undefined> {
-  const word = /\/index\.[tj]s$/.test(file) ? basename(join(file, '..')) : basename(file).replace(/\.[tj]s$/, '')
+  const word = wordOf(file)
   const fault = (message: string, ...others: string[]): PluginFault => ({
     words: [word, ...others],
     message: `plugin file ${file} ${message}`,

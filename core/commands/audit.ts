@@ -8,7 +8,7 @@ import type { Ledger } from '../ledger/ledger.ts'
 import { orUnavailable } from '../records/unavailable.ts'
 import { find } from './subjects.ts'
 import { auditEntry } from './audited.ts'
-import { onLedger } from './shared.ts'
+import { onLedger } from './on-ledger.ts'
 
 /** The options of the command. */
 export interface AuditOptions {

@@ -8,7 +8,9 @@ import { type BalanceView, balanceViews } from '../operator/balance-view.ts'
 import { addAudit } from '../records/audit-log.ts'
 import { orUnavailable } from '../records/unavailable.ts'
 import { auditEntry } from './audited.ts'
-import { checkName, onLedger, UsageError, wholeOption } from './shared.ts'
+import { UsageError } from './program.ts'
+import { onLedger } from './on-ledger.ts'
+import { checkName, wholeOption } from './shared.ts'
 import { amount, findBalance, type Output, textOf } from './subjects.ts'
 
 /** Options of `tollgate balances create` and `edit`. */

@@ -3,11 +3,12 @@ import { findPlugins } from '../chain/plugins.ts'
 import { covers, endpointsOf } from '../chain/routes.ts'
 import { counted, render } from '../config/locate.ts'
 import type { Environment } from '../lib/environment.ts'
-import { configured, EX_CONFIG, loadOrExit } from './shared.ts'
+import { checkChain } from '../chain/check-chain.ts'
+import { EX_CONFIG, loadOrExit } from './shared.ts'
 
 /** Prints all problems of a file. Exit status 78 if there are any, or warnings if those are not accepted. */
 export async function check(environment: Environment, file: string, { strict = false } = {}): Promise<void> {
-  const { config, warnings, text } = await loadOrExit(environment, file)
+  const { config, warnings, text } = await loadOrExit(environment, file, checkChain)
   const { keyTypes, upstreams, chain } = config
   if (warnings.length > 0) environment.complain(`${render(warnings, text)}\n\n${counted(warnings.length, 'warning')}`)
   if (strict && warnings.length > 0) return environment.exit(EX_CONFIG)
@@ -21,7 +22,7 @@ export async function check(environment: Environment, file: string, { strict = f
 
 /** Prints each endpoint with the stages of its chain. */
 export async function plan(environment: Environment, file: string): Promise<void> {
-  const config = await configured(environment, file)
+  const { config } = await loadOrExit(environment, file, checkChain)
   const { plugins } = await findPlugins(config.plugins)
   const stages = config.chain.map(({ plugin: name, options }) => {
     const { on = 'all', listens = false } = plugins.get(name) ?? {}
@@ -45,7 +46,7 @@ export async function plan(environment: Environment, file: string): Promise<void
 
 /** Prints every available plugin with its facts. */
 export async function listPlugins(environment: Environment, file: string): Promise<void> {
-  const config = await configured(environment, file)
+  const { config } = await loadOrExit(environment, file, checkChain)
   const { plugins } = await findPlugins(config.plugins)
   for (const { name, summary, needs, gives } of plugins.values()) {
     environment.print(`${name}\n  ${summary}`)

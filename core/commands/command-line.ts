@@ -1,50 +1,44 @@
 /** The command line: its commands with their options, and what becomes of mistakes. */
 import { Command, CommanderError } from 'commander'
 import manifest from '../../package.json' with { type: 'json' }
-import type { Environment } from '../lib/environment.ts'
-import { printSchema, type SchemaOptions } from './schema.ts'
-import { type AuditOptions, runAudit } from './audit.ts'
-import { check, listPlugins, plan } from './check.ts'
-import { creditEntry, type CreditOptions } from './credit.ts'
 import { addBalanceCommands, addKeyCommands } from './key-commands.ts'
-import { type CommandLine, JSON_OPTION, requireOptions } from './program.ts'
-import { newPlugin, type NewPluginOptions, testPlugins } from './new-plugin.ts'
-import { testNotices } from './notices.ts'
-import { copyRecords, type CopyOptions } from './records.ts'
-import { runRebuild } from './rebuild.ts'
-import { listFailures } from './reports.ts'
-import { DEFAULT_FILE, configured, UsageError } from './shared.ts'
-import { createToken, listTokens, revokeToken, type TokenOptions } from './tokens.ts'
-import { changeAccount, listAccounts, testAccount } from './upstreams.ts'
-import { showUsage, type UsageOptions } from './usage.ts'
-import { explainRequest } from './why.ts'
+import { type CommandLine, DEFAULT_FILE, JSON_OPTION, requireOptions, type Terminal, UsageError } from './program.ts'
+import type { AuditOptions } from './audit.ts'
+import type { CreditOptions } from './credit.ts'
+import type { NewPluginOptions } from './new-plugin.ts'
+import type { CopyOptions } from './records.ts'
+import type { SchemaOptions } from './schema.ts'
+import type { TokenOptions } from './tokens.ts'
+import type { UsageOptions } from './usage.ts'
 
 interface Output {
   readonly json?: boolean
 }
 
+/** The code of commands that a group of them shares. */
+const CODE = {
+  check: () => import('./check.ts'),
+  plugins: () => import('./new-plugin.ts'),
+  tokens: () => import('./tokens.ts'),
+  upstreams: () => import('./upstreams.ts'),
+}
+
 /**
  * Runs a command line to its end. A gateway that has started goes on.
  * @param args without the name of the program
- * @param environment for `start`
- * @param quiet for all other commands: nothing is logged, since they print their results
  */
-export async function runCommandLine(
-  args: readonly string[],
-  environment: Environment,
-  quiet: Environment,
-): Promise<void> {
+export async function runCommandLine(args: readonly string[], terminal: Terminal): Promise<void> {
   try {
-    await programOf(environment, quiet).parseAsync(args, { from: 'user' })
+    await programOf(terminal).parseAsync(args, { from: 'user' })
   } catch (thrown) {
     // Commander has already printed its help or its error.
-    if (thrown instanceof CommanderError) return environment.exit(thrown.exitCode === 0 ? 0 : 2)
-    environment.complain(`tollgate: ${(thrown as Error).message}`)
-    await environment.exit(thrown instanceof UsageError ? 2 : 1)
+    if (thrown instanceof CommanderError) return terminal.exit(thrown.exitCode === 0 ? 0 : 2)
+    terminal.complain(`tollgate: ${(thrown as Error).message}`)
+    await terminal.exit(thrown instanceof UsageError ? 2 : 1)
   }
 }
 
-function programOf(environment: Environment, quiet: Environment): Command {
+function programOf(terminal: Terminal): Command {
   const program = new Command('tollgate')
     .description('The gateway for resellers of language-model access.')
     .version(manifest.version, '-v, --version', 'print the version')
@@ -54,8 +48,8 @@ function programOf(environment: Environment, quiet: Environment): Command {
     .showSuggestionAfterError()
     .exitOverride()
     .configureOutput({
-      writeOut: text => environment.print(text.trimEnd()),
-      writeErr: text => environment.complain(text.trimEnd()),
+      writeOut: text => terminal.print(text.trimEnd()),
+      writeErr: text => terminal.complain(text.trimEnd()),
     })
   /** The configuration file named by the command, or by one above it. */
   let chosen = ''
@@ -66,10 +60,17 @@ function programOf(environment: Environment, quiet: Environment): Command {
   const file = (given?: string): string => given ?? chosen
   const line: CommandLine = {
     program,
-    environment,
-    quiet,
+    terminal,
     file,
-    onConfig: async use => use(await configured(quiet, file())),
+    run: async (load, use) => {
+      const [environment, code] = await Promise.all([terminal.quiet(), load()])
+      return use(code, environment)
+    },
+    onConfig: async (load, use) => {
+      const [environment, { configured }] = await Promise.all([terminal.quiet(), import('./shared.ts')])
+      const config = await configured(environment, file())
+      return use(await load(), environment, config)
+    },
   }
   addFileCommands(line)
   addPluginCommands(line)
@@ -83,48 +84,60 @@ function programOf(environment: Environment, quiet: Environment): Command {
   return program
 }
 
-function addFileCommands({ program, environment, quiet, file }: CommandLine): void {
+function addFileCommands({ program, terminal, file, run }: CommandLine): void {
   program
     .command('start [file]')
     .description('run the gateway')
     .action(async (given?: string) => {
-      // Other commands do not need the proxy, which is half of the code to load.
       const { start } = await import('./start.ts')
-      return start(environment, file(given))
+      return start(await terminal.logging(), file(given))
     })
   program
     .command('check [file]')
     .description('print all problems of the configuration; exit status 78 if there are any')
     .option('--strict', 'refuse warnings, too')
-    .action((given: string | undefined, options: { strict?: boolean }) => check(quiet, file(given), options))
+    .action((given: string | undefined, options: { strict?: boolean }) =>
+      run(CODE.check, ({ check }, environment) => check(environment, file(given), options)),
+    )
   program
     .command('plan [file]')
     .description('print each endpoint with the stages of its requests')
-    .action((given?: string) => plan(quiet, file(given)))
+    .action((given?: string) => run(CODE.check, ({ plan }, environment) => plan(environment, file(given))))
   program
     .command('schema [file]')
     .description('print the JSON Schema of the configuration, for editors')
     .option('--markdown', 'print the reference of all options instead')
-    .action((given: string | undefined, options: SchemaOptions) => printSchema(quiet, file(given), options))
+    .action((given: string | undefined, options: SchemaOptions) =>
+      run(
+        () => import('./schema.ts'),
+        ({ printSchema }, environment) => printSchema(environment, file(given), options),
+      ),
+    )
 }
 
-function addPluginCommands({ program, quiet, file, onConfig }: CommandLine): void {
+function addPluginCommands({ program, file, run, onConfig }: CommandLine): void {
   const plugins = program
     .command('plugins [file]')
     .description('print all plugins')
-    .action((given?: string) => listPlugins(quiet, file(given)))
+    .action((given?: string) =>
+      run(CODE.check, ({ listPlugins }, environment) => listPlugins(environment, file(given))),
+    )
   plugins
     .command('new <name>')
     .description('write a plugin, and a test of it, to change')
     .option('--folder <folder>', 'where to write it, relative to gateway.yaml', './plugins')
-    .action((name: string, options: NewPluginOptions) => onConfig(config => newPlugin(quiet, config, name, options)))
+    .action((name: string, options: NewPluginOptions) =>
+      onConfig(CODE.plugins, ({ newPlugin }, environment, config) => newPlugin(environment, config, name, options)),
+    )
   plugins
     .command('test [tests...]')
     .description('run tests of plugins; by default those in plugins/ beside gateway.yaml')
-    .action((tests: readonly string[]) => testPlugins(quiet, file(), tests))
+    .action((tests: readonly string[]) =>
+      run(CODE.plugins, ({ testPlugins }, environment) => testPlugins(environment, file(), tests)),
+    )
 }
 
-function addLedgerCommands({ program, quiet, onConfig }: CommandLine): void {
+function addLedgerCommands({ program, onConfig }: CommandLine): void {
   program
     .command('audit')
     .description('compare every balance with the records; exit status 1 if any differs')
@@ -132,7 +145,12 @@ function addLedgerCommands({ program, quiet, onConfig }: CommandLine): void {
     .option('--repair', 'first correct the held sum of each account from its holds')
     .option('--reprice', 'also recompute each charge from its usage and prices')
     .option('--json', 'print JSON')
-    .action((options: AuditOptions) => onConfig(config => runAudit(quiet, config, options)))
+    .action((options: AuditOptions) =>
+      onConfig(
+        () => import('./audit.ts'),
+        ({ runAudit }, environment, config) => runAudit(environment, config, options),
+      ),
+    )
 
   program
     .command('credit <entry>')
@@ -142,12 +160,20 @@ function addLedgerCommands({ program, quiet, onConfig }: CommandLine): void {
     .option('--json', 'print JSON')
     .action((entry: string, options: CreditOptions) => {
       requireOptions(options, 'reason')
-      return onConfig(config => creditEntry(quiet, config, entry, options))
+      return onConfig(
+        () => import('./credit.ts'),
+        ({ creditEntry }, environment, config) => creditEntry(environment, config, entry, options),
+      )
     })
   program
     .command('rebuild')
     .description('fill an empty store from the records')
-    .action(() => onConfig(config => runRebuild(quiet, config)))
+    .action(() =>
+      onConfig(
+        () => import('./rebuild.ts'),
+        ({ runRebuild }, environment, config) => runRebuild(environment, config),
+      ),
+    )
   program
     .command('records')
     .description('move the records to another database')
@@ -158,11 +184,14 @@ function addLedgerCommands({ program, quiet, onConfig }: CommandLine): void {
     .option(...JSON_OPTION)
     .action((options: CopyOptions) => {
       requireOptions(options, 'to')
-      return onConfig(config => copyRecords(quiet, config, options))
+      return onConfig(
+        () => import('./records.ts'),
+        ({ copyRecords }, environment, config) => copyRecords(environment, config, options),
+      )
     })
 }
 
-function addReportCommands({ program, quiet, onConfig }: CommandLine): void {
+function addReportCommands({ program, onConfig }: CommandLine): void {
   program
     .command('usage')
     .description('print requests, tokens, credits, cost, errors and times, summed up by UTC day')
@@ -176,7 +205,12 @@ function addReportCommands({ program, quiet, onConfig }: CommandLine): void {
     .option('--limit <number>', 'print at most so many groups, the highest charges first', '1000')
     .option('--csv', 'print comma-separated values')
     .option('--json', 'print JSON')
-    .action((options: UsageOptions) => onConfig(config => showUsage(quiet, config, options)))
+    .action((options: UsageOptions) =>
+      onConfig(
+        () => import('./usage.ts'),
+        ({ showUsage }, environment, config) => showUsage(environment, config, options),
+      ),
+    )
   program
     .command('failures')
     .description('print why requests failed, newest first')
@@ -184,15 +218,25 @@ function addReportCommands({ program, quiet, onConfig }: CommandLine): void {
     .option('--code <code>', 'only with this code of an error, such as upstream_failed')
     .option('--limit <number>', 'print at most so many', '50')
     .option(...JSON_OPTION)
-    .action(options => onConfig(config => listFailures(quiet, config, options)))
+    .action(options =>
+      onConfig(
+        () => import('./reports.ts'),
+        ({ listFailures }, environment, config) => listFailures(environment, config, options),
+      ),
+    )
   program
     .command('why <request>')
     .description('print what happened to one request, and why')
     .option(...JSON_OPTION)
-    .action((request: string, options: Output) => onConfig(config => explainRequest(quiet, config, request, options)))
+    .action((request: string, options: Output) =>
+      onConfig(
+        () => import('./why.ts'),
+        ({ explainRequest }, environment, config) => explainRequest(environment, config, request, options),
+      ),
+    )
 }
 
-function addTokenCommands({ program, quiet, onConfig }: CommandLine): void {
+function addTokenCommands({ program, onConfig }: CommandLine): void {
   const tokens = program
     .command('tokens')
     .description('create and revoke the tokens of operators, for the admin API and its page')
@@ -205,25 +249,31 @@ function addTokenCommands({ program, quiet, onConfig }: CommandLine): void {
     .option(...JSON_OPTION)
     .action((options: TokenOptions) => {
       requireOptions(options, 'name')
-      return onConfig(config => createToken(quiet, config, options))
+      return onConfig(CODE.tokens, ({ createToken }, environment, config) => createToken(environment, config, options))
     })
   tokens
     .command('list')
     .description('print all tokens')
     .option(...JSON_OPTION)
-    .action((options: Output) => onConfig(config => listTokens(quiet, config, options)))
+    .action((options: Output) =>
+      onConfig(CODE.tokens, ({ listTokens }, environment, config) => listTokens(environment, config, options)),
+    )
   tokens
     .command('revoke <id>')
     .description('revoke a token, and end its sessions')
-    .action((id: string) => onConfig(config => revokeToken(quiet, config, id)))
+    .action((id: string) =>
+      onConfig(CODE.tokens, ({ revokeToken }, environment, config) => revokeToken(environment, config, id)),
+    )
 }
 
-function addUpstreamCommands({ program, quiet, onConfig }: CommandLine): void {
+function addUpstreamCommands({ program, onConfig }: CommandLine): void {
   const upstreams = program
     .command('upstreams')
     .description('print the accounts of all upstreams with their health')
     .option(...JSON_OPTION)
-    .action((options: Output) => onConfig(config => listAccounts(quiet, config, options)))
+    .action((options: Output) =>
+      onConfig(CODE.upstreams, ({ listAccounts }, environment, config) => listAccounts(environment, config, options)),
+    )
   for (const [action, description] of [
     ['disable', 'ask an account no more'],
     ['enable', 'ask a disabled account again'],
@@ -232,17 +282,28 @@ function addUpstreamCommands({ program, quiet, onConfig }: CommandLine): void {
     upstreams
       .command(`${action} <name>`)
       .description(description)
-      .action((name: string) => onConfig(config => changeAccount(quiet, config, name, action)))
+      .action((name: string) =>
+        onConfig(CODE.upstreams, ({ changeAccount }, environment, config) =>
+          changeAccount(environment, config, name, action),
+        ),
+      )
   upstreams
     .command('test <name>')
     .description('send one small request by an account, which its provider bills')
-    .action((name: string) => onConfig(config => testAccount(quiet, config, name)))
+    .action((name: string) =>
+      onConfig(CODE.upstreams, ({ testAccount }, environment, config) => testAccount(environment, config, name)),
+    )
   program
     .command('webhooks')
     .description('try the stage that tells another system what happens')
     .command('test')
     .description('let the running gateway send a test, and print whether it was delivered')
-    .action(() => onConfig(config => testNotices(quiet, config)))
+    .action(() =>
+      onConfig(
+        () => import('./notices.ts'),
+        ({ testNotices }, environment, config) => testNotices(environment, config),
+      ),
+    )
 }
 
 /** Accepts `--config` after any command. */

@@ -6,7 +6,8 @@ import { refund } from '../operator/refund.ts'
 import type { AuditEntry } from '../records/audit-log.ts'
 import { auditEntry } from './audited.ts'
 import { find } from './subjects.ts'
-import { onLedger, UsageError } from './shared.ts'
+import { UsageError } from './program.ts'
+import { onLedger } from './on-ledger.ts'
 import type { Environment } from '../lib/environment.ts'
 
 /** Options of `tollgate credit`. */

@@ -10,7 +10,9 @@ import { GIVEN_DURATION } from '../operator/given.ts'
 import { keyView, type KeyView } from '../operator/key-view.ts'
 import { addAudit } from '../records/audit-log.ts'
 import { auditEntry } from './audited.ts'
-import { checkName, idempotencyKeyOf, onLedger, quoted, StoreFailure, UsageError } from './shared.ts'
+import { UsageError } from './program.ts'
+import { onLedger, StoreFailure } from './on-ledger.ts'
+import { checkName, idempotencyKeyOf, quoted } from './shared.ts'
 import { amount, find, findBalance, found, type Output, type Subject } from './subjects.ts'
 
 /** The groups of commands on what they are about. */

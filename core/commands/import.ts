@@ -16,7 +16,8 @@ import { formatCredits, parseDecimal } from '../money/credits.ts'
 import { addAudit } from '../records/audit-log.ts'
 import type { Imported } from '../records/key-import.ts'
 import { auditEntry } from './audited.ts'
-import { onLedger, UsageError } from './shared.ts'
+import { UsageError } from './program.ts'
+import { onLedger } from './on-ledger.ts'
 import type { Output } from './subjects.ts'
 
 /** Options of `tollgate keys import`. */

@@ -1,32 +1,29 @@
 /** The commands on keys and balances, with their options. */
 import type { Command } from 'commander'
-import {
-  type BalanceOptions,
-  createBalance,
-  editBalance,
-  listBalances,
-  type ListBalancesOptions,
-  showBalance,
-} from './balances.ts'
-import { changeCredits, type CreditsOptions } from './credits.ts'
-import { importFile, type ImportOptions } from './import.ts'
-import { deleteKey, editKey, type EditOptions, moveKey } from './key-edits.ts'
-import {
-  createKeys,
-  type CreateOptions,
-  type HistoryOptions,
-  listKeys,
-  type ListOptions,
-  rotateKey,
-  showHistory,
-  showKey,
-} from './keys.ts'
-import { changeBalancePlan, type PlanOptions, showPlan } from './plans.ts'
-import { setStatus } from './key-status.ts'
-import { CHANGE_MEMBERS, type PlanChangeName } from '../operator/plan-changes.ts'
+import { type PlanChangeName, REQUIRED_MEMBERS } from '../operator/plan-change-names.ts'
+import type { BalanceOptions, ListBalancesOptions } from './balances.ts'
+import type { CreditsOptions } from './credits.ts'
+import type { ImportOptions } from './import.ts'
+import type { EditOptions } from './key-edits.ts'
+import type { CreateOptions, HistoryOptions, ListOptions } from './keys.ts'
+import type { PlanOptions } from './plans.ts'
 import { type CommandLine, JSON_OPTION, requireOptions } from './program.ts'
-import { listRunningOut, showStatement } from './reports.ts'
 import type { Output, Subject } from './subjects.ts'
+
+/** How the actions of a group of commands run. */
+type OnConfig = Pick<CommandLine, 'onConfig'>
+
+/** The code of the commands. */
+const CODE = {
+  balances: () => import('./balances.ts'),
+  credits: () => import('./credits.ts'),
+  edits: () => import('./key-edits.ts'),
+  import: () => import('./import.ts'),
+  keys: () => import('./keys.ts'),
+  plans: () => import('./plans.ts'),
+  reports: () => import('./reports.ts'),
+  status: () => import('./key-status.ts'),
+}
 
 /** Adds `tollgate keys …`. */
 export function addKeyCommands(line: CommandLine): void {
@@ -37,7 +34,7 @@ export function addKeyCommands(line: CommandLine): void {
   addKeyChanges(keys, line)
 }
 
-function addKeyCreation(keys: Command, { quiet, onConfig }: CommandLine): void {
+function addKeyCreation(keys: Command, { onConfig }: CommandLine): void {
   keys
     .command('create')
     .description('create keys and print them once')
@@ -56,11 +53,11 @@ function addKeyCreation(keys: Command, { quiet, onConfig }: CommandLine): void {
     .option(...JSON_OPTION)
     .action((options: CreateOptions) => {
       requireOptions(options, 'type')
-      return onConfig(config => createKeys(quiet, config, options))
+      return onConfig(CODE.keys, ({ createKeys }, environment, config) => createKeys(environment, config, options))
     })
 }
 
-function addKeyImport(keys: Command, { quiet, onConfig }: CommandLine): void {
+function addKeyImport(keys: Command, { onConfig }: CommandLine): void {
   keys
     .command('import <file>')
     .description('take over the keys of another gateway from a CSV file, all or none; see docs/moving.md')
@@ -68,10 +65,12 @@ function addKeyImport(keys: Command, { quiet, onConfig }: CommandLine): void {
     .option('--per-credit <units>', 'how many units of the amounts in the file make one credit', '1')
     .option('--dry-run', 'print what would be done, and change nothing')
     .option(...JSON_OPTION)
-    .action((file: string, options: ImportOptions) => onConfig(config => importFile(quiet, config, file, options)))
+    .action((file: string, options: ImportOptions) =>
+      onConfig(CODE.import, ({ importFile }, environment, config) => importFile(environment, config, file, options)),
+    )
 }
 
-function addKeyReports(keys: Command, { quiet, onConfig }: CommandLine): void {
+function addKeyReports(keys: Command, { onConfig }: CommandLine): void {
   keys
     .command('list')
     .description('print all keys, or some of them')
@@ -82,24 +81,30 @@ function addKeyReports(keys: Command, { quiet, onConfig }: CommandLine): void {
     .option('--limit <number>', 'print at most so many keys')
     .option('--cursor <id>', 'continue after this key')
     .option(...JSON_OPTION)
-    .action((options: ListOptions) => onConfig(config => listKeys(quiet, config, options)))
+    .action((options: ListOptions) =>
+      onConfig(CODE.keys, ({ listKeys }, environment, config) => listKeys(environment, config, options)),
+    )
   keys
     .command('show <id>')
     .description('print one key')
     .option(...JSON_OPTION)
-    .action((id: string, options: Output) => onConfig(config => showKey(quiet, config, id, options)))
-  addHistory(keys, 'key', { quiet, onConfig })
+    .action((id: string, options: Output) =>
+      onConfig(CODE.keys, ({ showKey }, environment, config) => showKey(environment, config, id, options)),
+    )
+  addHistory(keys, 'key', { onConfig })
   keys
     .command('running-out')
     .description('print the keys that are used up soon, at their mean use of the last seven days')
     .option('--days <number>', 'used up within so many days', '7')
     .option('--limit <number>', 'print at most so many', '50')
     .option(...JSON_OPTION)
-    .action(options => onConfig(config => listRunningOut(quiet, config, options)))
+    .action(options =>
+      onConfig(CODE.reports, ({ listRunningOut }, environment, config) => listRunningOut(environment, config, options)),
+    )
 }
 
-function addKeyChanges(keys: Command, { quiet, onConfig }: CommandLine): void {
-  addCredits(keys, 'key', { quiet, onConfig })
+function addKeyChanges(keys: Command, { onConfig }: CommandLine): void {
+  addCredits(keys, 'key', { onConfig })
   keys
     .command('edit <id>')
     .description('change what you choose of a key')
@@ -111,43 +116,55 @@ function addKeyChanges(keys: Command, { quiet, onConfig }: CommandLine): void {
     .option('--limits <yaml>', 'limits of this key alone, such as { requestsPerMinute: 60 }; none for no limits')
     .option('--manage [answer]', 'yes or no: whether its owner may create other keys for the balance')
     .option(...JSON_OPTION)
-    .action((id: string, options: EditOptions) => onConfig(config => editKey(quiet, config, id, options)))
+    .action((id: string, options: EditOptions) =>
+      onConfig(CODE.edits, ({ editKey }, environment, config) => editKey(environment, config, id, options)),
+    )
   keys
     .command('move <id> <balance>')
     .description('let a key spend from another balance; what runs ends on the old one, and history stays there')
     .option(...JSON_OPTION)
     .action((id: string, balance: string, options: Output) =>
-      onConfig(config => moveKey(quiet, config, { id, balance }, options)),
+      onConfig(CODE.edits, ({ moveKey }, environment, config) =>
+        moveKey(environment, config, { id, balance }, options),
+      ),
     )
   keys
     .command('delete <id>')
     .description('delete a key for good; its history stays')
     .option(...JSON_OPTION)
-    .action((id: string, options: Output) => onConfig(config => deleteKey(quiet, config, id, options)))
+    .action((id: string, options: Output) =>
+      onConfig(CODE.edits, ({ deleteKey }, environment, config) => deleteKey(environment, config, id, options)),
+    )
   keys
     .command('disable <id>')
     .description('disable a key')
     .option(...JSON_OPTION)
     .action((id: string, options: Output) =>
-      onConfig(config => setStatus(quiet, config, { id, status: 'disabled' }, options)),
+      onConfig(CODE.status, ({ setStatus }, environment, config) =>
+        setStatus(environment, config, { id, status: 'disabled' }, options),
+      ),
     )
   keys
     .command('enable <id>')
     .description('enable a disabled key')
     .option(...JSON_OPTION)
     .action((id: string, options: Output) =>
-      onConfig(config => setStatus(quiet, config, { id, status: 'active' }, options)),
+      onConfig(CODE.status, ({ setStatus }, environment, config) =>
+        setStatus(environment, config, { id, status: 'active' }, options),
+      ),
     )
   keys
     .command('rotate <id>')
     .description('give a key a new secret; balance and history stay')
     .option(...JSON_OPTION)
-    .action((id: string, options: Output) => onConfig(config => rotateKey(quiet, config, id, options)))
+    .action((id: string, options: Output) =>
+      onConfig(CODE.keys, ({ rotateKey }, environment, config) => rotateKey(environment, config, id, options)),
+    )
 }
 
 /** Adds `tollgate balances …`. */
 export function addBalanceCommands(line: CommandLine): void {
-  const { program, quiet, onConfig } = line
+  const { program, onConfig } = line
   const balances = program
     .command('balances')
     .description('create and manage balances, from which several keys may spend')
@@ -159,7 +176,9 @@ export function addBalanceCommands(line: CommandLine): void {
     .option('--external-id <id>', 'what your shop calls it')
     .option('--credits <amount>', 'first credits, such as 25 or 0.5')
     .option(...JSON_OPTION)
-    .action((options: BalanceOptions) => onConfig(config => createBalance(quiet, config, options)))
+    .action((options: BalanceOptions) =>
+      onConfig(CODE.balances, ({ createBalance }, environment, config) => createBalance(environment, config, options)),
+    )
   balances
     .command('list')
     .description('print balances, the newest first')
@@ -168,26 +187,32 @@ export function addBalanceCommands(line: CommandLine): void {
     .option('--limit <number>', 'print at most so many', '50')
     .option('--cursor <id>', 'continue after this balance')
     .option(...JSON_OPTION)
-    .action((options: ListBalancesOptions) => onConfig(config => listBalances(quiet, config, options)))
+    .action((options: ListBalancesOptions) =>
+      onConfig(CODE.balances, ({ listBalances }, environment, config) => listBalances(environment, config, options)),
+    )
   balances
     .command('show <id>')
     .description('print one balance with its keys')
     .option(...JSON_OPTION)
-    .action((id: string, options: Output) => onConfig(config => showBalance(quiet, config, id, options)))
+    .action((id: string, options: Output) =>
+      onConfig(CODE.balances, ({ showBalance }, environment, config) => showBalance(environment, config, id, options)),
+    )
   balances
     .command('edit <id>')
     .description('change the name or the external id of a balance')
     .option('--name <name>', 'name for your own use')
     .option('--external-id <id>', 'what your shop calls it')
     .option(...JSON_OPTION)
-    .action((id: string, options: BalanceOptions) => onConfig(config => editBalance(quiet, config, id, options)))
+    .action((id: string, options: BalanceOptions) =>
+      onConfig(CODE.balances, ({ editBalance }, environment, config) => editBalance(environment, config, id, options)),
+    )
   addCredits(balances, 'balance', line)
   addHistory(balances, 'balance', line)
   addPlanCommands(balances, line)
 }
 
 /** Adds `tollgate balances plan …`. */
-function addPlanCommands(balances: Command, { quiet, onConfig }: Pick<CommandLine, 'quiet' | 'onConfig'>): void {
+function addPlanCommands(balances: Command, { onConfig }: OnConfig): void {
   const plans = balances
     .command('plan')
     .description('show and change the plan of a balance; a key that was created alone has a balance with its id')
@@ -196,7 +221,9 @@ function addPlanCommands(balances: Command, { quiet, onConfig }: Pick<CommandLin
     .command('show <balance>')
     .description('print the plan of a balance, with what is left of its windows')
     .option(...JSON_OPTION)
-    .action((id: string, options: Output) => onConfig(config => showPlan(quiet, config, id, options)))
+    .action((id: string, options: Output) =>
+      onConfig(CODE.plans, ({ showPlan }, environment, config) => showPlan(environment, config, id, options)),
+    )
   const change = (
     name: PlanChangeName,
     usage: string,
@@ -205,7 +232,7 @@ function addPlanCommands(balances: Command, { quiet, onConfig }: Pick<CommandLin
   ) => {
     const command = plans.command(`${name} ${usage}`).description(description)
     for (const [flags, words] of options) command.option(flags, words)
-    const isNeeded = CHANGE_MEMBERS[name].required.some(member => member === 'reason')
+    const isNeeded = REQUIRED_MEMBERS[name].some(member => member === 'reason')
     command
       .option('--reason <text>', `reason, which the statement shows${isNeeded ? ' (required)' : ''}`)
       .option('--idempotency-key <key>', 'id of this change, such as an invoice number; a repeated id changes nothing')
@@ -213,7 +240,9 @@ function addPlanCommands(balances: Command, { quiet, onConfig }: Pick<CommandLin
       .action((...given: unknown[]) => {
         const [id, window, amount] = given.slice(0, usage.split(' ').length) as (string | undefined)[]
         const wish = { change: name, id: id ?? '', window, amount }
-        return onConfig(config => changeBalancePlan(quiet, config, wish, command.opts<PlanOptions>()))
+        return onConfig(CODE.plans, ({ changeBalancePlan }, environment, config) =>
+          changeBalancePlan(environment, config, wish, command.opts<PlanOptions>()),
+        )
       })
   }
   change('set', '<balance>', 'give a balance a plan, in the place of the one that it has', [
@@ -227,11 +256,7 @@ function addPlanCommands(balances: Command, { quiet, onConfig }: Pick<CommandLin
 }
 
 /** Adds the commands that change what is left. */
-function addCredits(
-  group: Command,
-  kind: Subject['kind'],
-  { quiet, onConfig }: Pick<CommandLine, 'quiet' | 'onConfig'>,
-): void {
+function addCredits(group: Command, kind: Subject['kind'], { onConfig }: OnConfig): void {
   const words = kind === 'key' ? 'the balance of a key' : 'a balance'
   for (const [action, what] of [
     ['topup', `add to ${words}`],
@@ -244,7 +269,9 @@ function addCredits(
       .option('--idempotency-key <key>', 'id of this change, such as an invoice number; a repeated id changes nothing')
       .option(...JSON_OPTION)
       .action((id: string, credits: string, options: CreditsOptions) =>
-        onConfig(config => changeCredits(quiet, config, { subject: { kind, id }, action, credits }, options)),
+        onConfig(CODE.credits, ({ changeCredits }, environment, config) =>
+          changeCredits(environment, config, { subject: { kind, id }, action, credits }, options),
+        ),
       )
     if (kind === 'key' && action === 'topup')
       command.option('--extend-by <duration>', 'also extend the expiry of the key, from now or from its expiry on')
@@ -252,11 +279,7 @@ function addCredits(
 }
 
 /** Adds the commands that print what happened. */
-function addHistory(
-  group: Command,
-  kind: Subject['kind'],
-  { quiet, onConfig }: Pick<CommandLine, 'quiet' | 'onConfig'>,
-): void {
+function addHistory(group: Command, kind: Subject['kind'], { onConfig }: OnConfig): void {
   group
     .command('history <id>')
     .description(`print the requests of a ${kind}, newest first`)
@@ -264,7 +287,9 @@ function addHistory(
     .option('--cursor <number>', 'continue after this entry')
     .option(...JSON_OPTION)
     .action((id: string, options: HistoryOptions) =>
-      onConfig(config => showHistory(quiet, config, { kind, id }, options)),
+      onConfig(CODE.keys, ({ showHistory }, environment, config) =>
+        showHistory(environment, config, { kind, id }, options),
+      ),
     )
   group
     .command('statement <id>')
@@ -273,5 +298,9 @@ function addHistory(
     .option('--cursor <cursor>', 'continue after an earlier page')
     .option('--csv', 'print comma-separated values')
     .option(...JSON_OPTION)
-    .action((id: string, options) => onConfig(config => showStatement(quiet, config, { kind, id }, options)))
+    .action((id: string, options) =>
+      onConfig(CODE.reports, ({ showStatement }, environment, config) =>
+        showStatement(environment, config, { kind, id }, options),
+      ),
+    )
 }

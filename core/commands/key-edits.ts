@@ -12,7 +12,9 @@ import { checkerOf } from '../operator/check-input.ts'
 import { GIVEN_LIMITS, type GivenLimits, limitsGiven, type OwnLimits } from '../operator/limits-given.ts'
 import { auditEntry } from './audited.ts'
 import { asMistake, yamlOption } from './plans.ts'
-import { checkName, onLedger, UsageError } from './shared.ts'
+import { UsageError } from './program.ts'
+import { onLedger } from './on-ledger.ts'
+import { checkName } from './shared.ts'
 import { amount, expiry, find, type Output, report } from './subjects.ts'
 
 /** Options of `tollgate keys edit`. */

@@ -9,7 +9,8 @@ import type { KeyRecord } from '../records/key-records.ts'
 import { keyView } from '../operator/key-view.ts'
 import { auditEntry } from './audited.ts'
 import { find, type Output, report } from './subjects.ts'
-import { onLedger, onStore, StoreFailure, UsageError } from './shared.ts'
+import { UsageError } from './program.ts'
+import { onLedger, onStore, StoreFailure } from './on-ledger.ts'
 
 const NOT_RECORDED =
   'The key is disabled in the store. The records do not answer; a running gateway records it as soon as they do.'

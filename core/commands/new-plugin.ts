@@ -6,7 +6,7 @@ import { spec } from 'node:test/reporters'
 import { findPlugins } from '../chain/plugins.ts'
 import type { Config } from '../config/config.ts'
 import type { Environment } from '../lib/environment.ts'
-import { UsageError } from './shared.ts'
+import { UsageError } from './program.ts'
 
 /** The options of `plugins new`. */
 export interface NewPluginOptions {

@@ -2,7 +2,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Config } from '../config/config.ts'
 import type { Environment } from '../lib/environment.ts'
-import { onRecords, StoreFailure } from './shared.ts'
+import { onRecords, StoreFailure } from './on-ledger.ts'
 
 /** How long the command waits for the running gateway to send it, and between two looks, in milliseconds. */
 const WAIT_MS = 30_000

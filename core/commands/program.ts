@@ -1,23 +1,44 @@
-/** What the definitions of commands share. */
+/**
+ * What the definitions of commands share. A definition imports the code of its command when the command is chosen, since
+ * most of the time of a short command is the loading of code.
+ */
 import type { Command } from 'commander'
 import type { Config } from '../config/config.ts'
 import type { Environment } from '../lib/environment.ts'
-import { UsageError } from './shared.ts'
+
+/** The configuration of commands without `-c`. */
+export const DEFAULT_FILE = 'gateway.yaml'
 
 /** The option of commands that can print JSON. */
 export const JSON_OPTION = ['--json', 'print JSON'] as const
 
-/** The program to which commands are added, and what their actions need. */
+/** A mistake in the command line. It is reported in one line, with exit status 2. */
+export class UsageError extends Error {}
+
+/** What the command line itself needs of its process, and how the command that is chosen gets the rest. */
+export interface Terminal extends Pick<Environment, 'print' | 'complain' | 'exit'> {
+  /** For `start`. */
+  readonly logging: () => Promise<Environment>
+  /** For all other commands: nothing is logged, since they print their results. */
+  readonly quiet: () => Promise<Environment>
+}
+
+/** The program to which commands are added, and how their actions run. */
 export interface CommandLine {
   readonly program: Command
-  /** For `start`. */
-  readonly environment: Environment
-  /** For all other commands: nothing is logged, since they print their results. */
-  readonly quiet: Environment
+  readonly terminal: Terminal
   /** Returns the file that a command was given, or else the one of `--config`. */
   readonly file: (given?: string) => string
-  /** Runs an action with the checked configuration. */
-  readonly onConfig: (use: (config: Config) => Promise<void>) => Promise<void>
+  /** Imports the code of a command and runs it. */
+  readonly run: <Code>(
+    load: () => Promise<Code>,
+    use: (code: Code, environment: Environment) => Promise<void>,
+  ) => Promise<void>
+  /** The same for a command that needs the checked configuration. */
+  readonly onConfig: <Code>(
+    load: () => Promise<Code>,
+    use: (code: Code, environment: Environment, config: Config) => Promise<void>,
+  ) => Promise<void>
 }
 
 /**

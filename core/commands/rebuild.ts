@@ -1,7 +1,7 @@
 /** `tollgate rebuild`: fills an empty store from the records. */
 import type { Config } from '../config/config.ts'
 import type { Environment } from '../lib/environment.ts'
-import { onLedger } from './shared.ts'
+import { onLedger } from './on-ledger.ts'
 
 /** Fills the store and prints how many keys it has now. */
 export async function runRebuild(environment: Environment, config: Config): Promise<void> {

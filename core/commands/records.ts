@@ -8,7 +8,8 @@ import { copyAll, type CopiedTable } from '../records/copy.ts'
 import { LEFT, meta, migrate } from '../records/migrations.ts'
 import { openDatabase, Records } from '../records/records.ts'
 import { isTaken } from '../store/serving.ts'
-import { onLedger, UsageError } from './shared.ts'
+import { UsageError } from './program.ts'
+import { onLedger } from './on-ledger.ts'
 import type { Output } from './subjects.ts'
 
 /** Options of `tollgate records copy`. */

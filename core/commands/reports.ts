@@ -10,7 +10,9 @@ import { runningOutView } from '../operator/trend.ts'
 import { runningOut } from '../records/running-out.ts'
 import { csvLine } from '../lib/csv.ts'
 import { found, type Subject } from './subjects.ts'
-import { onLedger, onRecords, UsageError, wholeOption } from './shared.ts'
+import { UsageError } from './program.ts'
+import { onLedger, onRecords } from './on-ledger.ts'
+import { wholeOption } from './shared.ts'
 
 /** Most rows that are printed. */
 const ROWS_MAX = 10_000

@@ -1,4 +1,5 @@
 /** `tollgate start`: runs the gateway in the foreground until a signal. */
+import { checkChain } from '../chain/check-chain.ts'
 import { findPlugins } from '../chain/plugins.ts'
 import { simulatedNames } from '../config/upstreams.ts'
 import { Gateway } from '../gateway.ts'
@@ -28,7 +29,7 @@ type Running = Pick<Gateway, 'config' | 'store' | 'records' | 'keys' | 'port' | 
 /** Starts the gateway, or its workers, and stops on a signal. */
 export async function start(environment: Environment, file: string): Promise<void> {
   if (isWorker()) return work(environment, file)
-  const loaded = await loadOrExit(environment, file)
+  const loaded = await loadOrExit(environment, file, checkChain)
   const gateway =
     loaded.config.workers > 1 ? await Workers.start(environment, loaded) : await Gateway.start(environment, loaded)
   // This comes first: a reader of the next lines may signal the gateway at once.

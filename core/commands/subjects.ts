@@ -10,7 +10,7 @@ import type { RecordedAccount } from '../records/account-rows.ts'
 import type { Whose } from '../records/entry.ts'
 import { type RecordedKey, whoseOf } from '../records/key-records.ts'
 import { orUnavailable } from '../records/unavailable.ts'
-import { UsageError } from './shared.ts'
+import { UsageError } from './program.ts'
 
 /** How a command prints its result. */
 export interface Output {

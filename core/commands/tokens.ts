@@ -8,7 +8,9 @@ import { SCOPES } from '../records/tokens.ts'
 import { auditEntry } from './audited.ts'
 import type { Output } from './subjects.ts'
 import { inOneLine } from '../lib/printable.ts'
-import { checkName, onRecords, UsageError } from './shared.ts'
+import { UsageError } from './program.ts'
+import { onRecords } from './on-ledger.ts'
+import { checkName } from './shared.ts'
 
 /** Options of `tollgate tokens create`. */
 export interface TokenOptions extends Output {

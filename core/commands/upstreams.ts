@@ -13,7 +13,8 @@ import { PoolSharing, recordDisabled } from '../pool/sharing.ts'
 import { auditEntry } from './audited.ts'
 import type { Output } from './subjects.ts'
 import { inOneLine } from '../lib/printable.ts'
-import { onLedger, StoreFailure, UsageError } from './shared.ts'
+import { UsageError } from './program.ts'
+import { onLedger, StoreFailure } from './on-ledger.ts'
 
 /** What an operator can do with an account. */
 export type AccountAction = 'disable' | 'enable' | 'reset'

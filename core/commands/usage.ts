@@ -8,7 +8,9 @@ import { dayOf, DAY_MS } from '../records/entry.ts'
 import { usageBy, USAGE_GROUPS, type UsageGroup } from '../records/usage.ts'
 import { csvLine } from '../lib/csv.ts'
 import { inOneLine } from '../lib/printable.ts'
-import { onRecords, UsageError, wholeOption } from './shared.ts'
+import { UsageError } from './program.ts'
+import { onRecords } from './on-ledger.ts'
+import { wholeOption } from './shared.ts'
 
 /** Options of `tollgate usage`. */
 export interface UsageOptions {

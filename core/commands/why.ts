@@ -4,7 +4,8 @@ import type { Environment } from '../lib/environment.ts'
 import { isId } from '../lib/ids.ts'
 import { printable } from '../lib/printable.ts'
 import { NO_STORY, requestStory } from '../operator/story.ts'
-import { onRecords, UsageError } from './shared.ts'
+import { UsageError } from './program.ts'
+import { onRecords } from './on-ledger.ts'
 
 /** Prints the story of a request. */
 export async function explainRequest(

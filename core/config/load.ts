@@ -40,6 +40,12 @@ export type CheckChain = (
   folders: readonly string[],
 ) => Promise<{ readonly entries: readonly ChainEntry[]; readonly problems: readonly Problem[] }>
 
+/** Returns a stage as it is written, with its options. */
+export function entryOf(item: RawConfig['chain'][number]): ChainEntry {
+  const [plugin = '', options] = typeof item === 'string' ? [item] : (Object.entries(item)[0] ?? [])
+  return { plugin, options: structuredClone(options ?? {}) as Record<string, unknown> }
+}
+
 const valid = compile(SCHEMA)
 
 /**

@@ -1,6 +1,7 @@
 /** The credentials of a configuration, and how they are kept out of the log. */
 
-import type { Log, Scrubber } from '../lib/log.ts'
+import type { Log } from '../lib/log.ts'
+import type { Scrubber } from '../lib/scrubber.ts'
 import { secretsIn } from '../lib/prefixes.ts'
 import type { Config } from './config.ts'
 

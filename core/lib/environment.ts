@@ -1,5 +1,6 @@
 /** The process and the machine that a command runs in. */
-import type { Log, Scrubber } from './log.ts'
+import type { Log } from './log.ts'
+import type { Scrubber } from './scrubber.ts'
 
 /** What the process offers. Only `core/main.ts` makes one for real; a test passes its own. */
 export interface Environment {

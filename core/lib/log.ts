@@ -5,47 +5,10 @@
 import type { Writable } from 'node:stream'
 import { pino, type Logger, type LogFn } from 'pino'
 import { escaped } from './printable.ts'
+import type { Scrubber } from './scrubber.ts'
 
 /** The log, as all code uses it: pino's interface. */
 export type Log = Logger
-
-/** Tokens and sessions of operators, and redeem codes. */
-const OPERATORS = /\b(tg[as]-)[A-Za-z0-9]{8,}|\b(TG-)(?:[0-9A-Z]{5}-){4}[0-9A-Z]{5}/gi
-
-/** Removes secrets from text: what looks like a customer's key, an operator's token or a redeem code, and the credentials that it was given. */
-export class Scrubber {
-  #secrets: readonly string[] = []
-  /** Finds other secrets of customers. */
-  #pattern: RegExp | undefined
-
-  /** Adds credentials to remove. Short words are ignored, as removing them would mutilate ordinary text. */
-  watch(secrets: readonly string[]): void {
-    const long = secrets.filter(secret => secret.length >= 8)
-    // In a line of JSON a credential may be written with escapes, and in an address encoded.
-    this.#secrets = [
-      ...new Set([
-        ...this.#secrets,
-        ...long,
-        ...long.map(secret => JSON.stringify(secret).slice(1, -1)),
-        ...long.filter(secret => secret.isWellFormed()).map(encodeURIComponent),
-      ]),
-    ]
-  }
-
-  /** Also removes what a pattern finds, except its first group. */
-  watchFor(pattern: RegExp | undefined): void {
-    this.#pattern = pattern
-  }
-
-  scrub(text: string): string {
-    // Most lines have no key, and this test is cheaper than a search.
-    let clean = text.includes('sk-') ? text.replace(/\bsk-[A-Za-z0-9_-]{4,}|sk-[A-Za-z0-9_-]{20,}/g, 'sk-***') : text
-    if (this.#pattern) clean = clean.replace(this.#pattern, '$1***')
-    if (/tg[as]?-/i.test(clean)) clean = clean.replace(OPERATORS, '$1$2***')
-    for (const secret of this.#secrets) if (clean.includes(secret)) clean = clean.replaceAll(secret, '***')
-    return clean
-  }
-}
 
 /** Maximum causes of an error, and inner errors of an AggregateError, that are read. */
 const CAUSES_MAX = 8

@@ -6,11 +6,7 @@ import type { Plans, PlanWish } from '../keys/plans.ts'
 import { suggest } from '../lib/suggest.ts'
 import { type PlanTerms, problemsOf, WINDOWS_MAX, type WindowTerms } from '../plans/terms.ts'
 import { GIVEN_NAME, GIVEN_REASON } from './given.ts'
-
-/** The changes. */
-export const PLAN_CHANGES = ['set', 'extend', 'end', 'reset', 'add'] as const
-/** The name of a change. */
-export type PlanChangeName = (typeof PLAN_CHANGES)[number]
+import { type PlanChangeName, REQUIRED_MEMBERS } from './plan-change-names.ts'
 
 /** A plan as it is sent: amounts may be numbers. */
 interface GivenPlan extends Omit<PlanTerms, 'windows' | 'cachedInput'> {
@@ -50,18 +46,18 @@ export const CHANGE_MEMBERS = {
       plan: { ...PLAN, description: 'Terms of its own, as in `keyTypes.….plan` of the file.' },
       reason: GIVEN_NAME,
     },
-    required: [],
+    required: REQUIRED_MEMBERS.set,
   },
   extend: {
     summary: 'Extend a plan by one period. One that has ended begins again now.',
     properties: { reason: GIVEN_NAME },
-    required: [],
+    required: REQUIRED_MEMBERS.extend,
   },
-  end: { summary: 'End a plan now.', properties: { reason: GIVEN_REASON }, required: ['reason'] },
+  end: { summary: 'End a plan now.', properties: { reason: GIVEN_REASON }, required: REQUIRED_MEMBERS.end },
   reset: {
     summary: 'Let a window of a plan begin anew now, with nothing used.',
     properties: { window: WINDOW, reason: GIVEN_REASON },
-    required: ['window', 'reason'],
+    required: REQUIRED_MEMBERS.reset,
   },
   add: {
     summary: 'Add to what may be used in a window of a plan, until it begins anew.',
@@ -76,7 +72,7 @@ export const CHANGE_MEMBERS = {
       },
       reason: GIVEN_REASON,
     },
-    required: ['window', 'amount', 'reason'],
+    required: REQUIRED_MEMBERS.add,
   },
 } as const
 

@@ -16,12 +16,10 @@ import { KeyRecords } from './key-records.ts'
 import { beginEpoch, epochOf, epochToRecord, LEFT, leftWords, meta, migrate, NewerTables, STORE } from './migrations.ts'
 import { Lineage } from './lineage.ts'
 import { Names } from './names.ts'
-import { openPostgres } from './postgres.ts'
 import { Recorder } from './recorder.ts'
 import { Notices } from './notices.ts'
 import { Requests } from './requests.ts'
 import { deleteBefore, deleteDays, deleteFailures } from './retention.ts'
-import { openSqlite } from './sqlite.ts'
 import { Tokens } from './tokens.ts'
 
 /** Returns the path of the SQLite file; undefined if the records are in PostgreSQL. */
@@ -30,10 +28,12 @@ export function fileOf({ data, records }: Pick<StoreConfig, 'data' | 'records'>)
 }
 
 /** Opens the database of the records. */
-export function openDatabase(config: StoreConfig, log: Log): Promise<Database> {
+export async function openDatabase(config: StoreConfig, log: Log): Promise<Database> {
   const { records = '', recordsConnections: connections, recordsTimeoutMs: timeoutMs } = config
   const file = fileOf(config)
-  return file === undefined ? openPostgres(records, { connections, timeoutMs, log }) : openSqlite(file)
+  if (file !== undefined) return (await import('./sqlite.ts')).openSqlite(file)
+  const { openPostgres } = await import('./postgres.ts')
+  return openPostgres(records, { connections, timeoutMs, log })
 }
 
 /** Open records. */

@@ -4,7 +4,8 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import t from 'tap'
 import { watchFile } from '../../core/config/watch.ts'
-import { createLog, Scrubber } from '../../core/lib/log.ts'
+import { createLog } from '../../core/lib/log.ts'
+import { Scrubber } from '../../core/lib/scrubber.ts'
 
 t.test('the watcher does not wait for a file that has become a pipe, and notices when it is a file again', async t => {
   const folder = mkdtempSync(join(tmpdir(), 'tollgate-watch-'))

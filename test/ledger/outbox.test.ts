@@ -18,7 +18,8 @@ import { unavailable } from '../../core/records/unavailable.ts'
 import { type Settlement, settlementOf } from '../../core/ledger/settlement.ts'
 import { timedId } from '../../core/lib/ids.ts'
 import { lockFile } from '../../core/lib/file-lock.ts'
-import { createLog, Scrubber } from '../../core/lib/log.ts'
+import { createLog } from '../../core/lib/log.ts'
+import { Scrubber } from '../../core/lib/scrubber.ts'
 import { until } from '../gateway.ts'
 
 const settlement = (): Settlement => {

@@ -5,7 +5,8 @@
  */
 import { Writable } from 'node:stream'
 import type { UpstreamAccount, Upstream } from '../../core/config/config.ts'
-import { createLog, Scrubber } from '../../core/lib/log.ts'
+import { createLog } from '../../core/lib/log.ts'
+import { Scrubber } from '../../core/lib/scrubber.ts'
 import { Pool, type PooledAccount } from '../../core/pool/pool.ts'
 import { Random } from '../ledger/simulation.ts'
 

@@ -1,6 +1,7 @@
 import { PassThrough } from 'node:stream'
 import t from 'tap'
-import { createLog, Scrubber } from '../../core/lib/log.ts'
+import { createLog } from '../../core/lib/log.ts'
+import { Scrubber } from '../../core/lib/scrubber.ts'
 import { operate } from '../admin.ts'
 import { until } from '../gateway.ts'
 import { json, type Script, ScriptedUpstream, sse } from '../upstream.ts'

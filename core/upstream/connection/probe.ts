@@ -1,11 +1,9 @@
 /** A small request that finds out whether an account works. */
-import { Agent, fetch } from 'undici'
 import type { UpstreamAccount, Upstream } from '../../config/config.ts'
 import { failureCause } from '../../formats/failures.ts'
 import type { Format } from '../../formats/index.ts'
 import { jsonFrom } from '../../formats/json.ts'
 import { reasonOf } from '../../lib/log.ts'
-import { connectorBy } from './egress.ts'
 import { upwardHeaders } from './headers.ts'
 
 /** How an account answered. */
@@ -17,6 +15,8 @@ export interface Probed {
 
 /** Sends a small request in the upstream's preferred format. The provider bills it. @param model the name that is sent */
 export async function probe({ speaks, timeouts }: Upstream, account: UpstreamAccount, model: string): Promise<Probed> {
+  // Most processes that load this file never send one.
+  const [{ Agent, fetch }, { connectorBy }] = await Promise.all([import('undici'), import('./egress.ts')])
   const [format] = speaks as readonly [Format]
   const base = (account.url?.href ?? '').replace(/\/$/, '')
   const began = performance.now()
