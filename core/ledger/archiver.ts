@@ -15,7 +15,7 @@ import type { Scripts } from './script/scripts.ts'
 import { orUnavailable } from '../records/unavailable.ts'
 import type { SharedState } from './recovery/store-meta.ts'
 import { SHARDS } from './script/store-keys.ts'
-import { readStream, readStreams, type StreamEntry, positionText } from './script/stream.ts'
+import { readStreams, type StreamEntry, positionText } from './script/stream.ts'
 
 // The following numbers are small, because requests share the connection and this thread.
 /** Shards that one command reads. */
@@ -92,13 +92,12 @@ export class Archiver {
   async look(): Promise<void> {
     this.#shared = ''
     const { redis, keys } = this.#scripts
-    const lengths = await Promise.all(ALL_SHARDS.map(shard => orUnavailable(redis.xlen(keys.stream(shard)))))
-    const waiting = lengths.flatMap((length, shard) => (length > 0 ? [shard] : []))
-    const firsts = await Promise.all(waiting.map(shard => readStream(this.#scripts, shard, { count: 1 })))
-    const oldest = Math.min(...firsts.flatMap(([first]) => (first ? [first.position.ms] : [])))
+    const firsts = await readStreams(this.#scripts, ALL_SHARDS, 1)
+    const lengths = await Promise.all([...firsts.keys()].map(shard => orUnavailable(redis.xlen(keys.stream(shard)))))
+    const oldest = Math.min(...[...firsts.values()].flatMap(([first]) => (first ? [first.position.ms] : [])))
     this.#backlogBytes = lengths.reduce((sum, length) => sum + length, 0) * ENTRY_BYTES
     this.#oldestMs = Number.isFinite(oldest) ? oldest : 0
-    for (const shard of waiting) this.announce(shard)
+    for (const shard of firsts.keys()) this.announce(shard)
   }
 
   /** Announces that a shard has entries. */
