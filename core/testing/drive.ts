@@ -12,7 +12,8 @@ import { learn, noteFacts, REPORTING_EXCHANGE } from '../exchange/members.ts'
 import { Reply } from '../errors.ts'
 import { formatOf, PLAIN } from '../formats/index.ts'
 import { promptTexts } from '../formats/prompt.ts'
-import { createLog, Scrubber } from '../lib/log.ts'
+import { createLog } from '../lib/log.ts'
+import { Scrubber } from '../lib/scrubber.ts'
 import { reportingMisspelt } from '../lib/misspelt.ts'
 
 /** How a plugin is driven. What is left out has a plain value: a POST to chat completions, no facts, no events. */

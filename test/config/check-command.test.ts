@@ -24,7 +24,7 @@ t.test('check prints every problem at once, with its line, and exits with 78', a
       /gateway\.yaml has problems \(run `check`\), so the schema lacks the options of your own plugins/,
     ],
   )
-  const start = await place.execute(['start'])
+  const start = await place.run('start')
   t.equal(start.code, 78, 'start refuses it alike')
 })
 
@@ -56,7 +56,7 @@ t.test('a file that cannot be read is reported as such by every command', async 
     code: 78,
     err: /^nothing\.yaml:1:1 this file does not exist[^]*1 problem\n$/,
   })
-  t.match(await place.execute(['start', '-c', '.']), { code: 78, err: /^\.:1:1 this is a folder, not a file/ })
+  t.match(await place.run('start', '-c', '.'), { code: 78, err: /^\.:1:1 this is a folder, not a file/ })
   writeFileSync(join(place.folder, 'utf16.yaml'), Buffer.from('\ufefflimits: {}\n', 'utf16le'))
   t.match(await place.run('check', 'utf16.yaml'), {
     code: 78,
@@ -175,29 +175,3 @@ t.test('check reports a valid file; plan and plugins describe it', async t => {
     /usage-meter\n.*\n {2}needs key, secret, body, model, route, extras, tally\n {2}gives runningHold/,
   )
 })
-
-t.test(
-  'plugins new writes a plugin whose test passes and which the chain takes; names that cannot be used are refused',
-  async t => {
-    const place = new Place(t)
-    t.match(await place.run('plugins', 'new', 'my-limit'), {
-      code: 0,
-      out: /wrote plugins\/my-limit\.ts\n.*my-limit\.test\.ts/,
-    })
-    t.match(await place.run('plugins', 'test'), { code: 0, out: /other keys pass[^]*pass 2/ })
-    t.match((await place.run('plugins')).out, /my-limit\n {2}Refuses requests of some key types/)
-    t.match(await place.run('plugins', 'new', 'my-limit'), { code: 2, err: /there is a plugin my-limit already/ })
-    t.match(await place.run('plugins', 'new', 'Mine'), {
-      code: 2,
-      err: /lower-case letters, digits and single hyphens/,
-    })
-    t.match(await place.run('plugins', 'new', 'auth'), { code: 2, err: /there is a plugin auth already/ })
-    t.match((await place.run('plugins', 'new', 'other', '--folder', 'mine')).out, /plugins: \[mine\]/)
-    writeFileSync(
-      join(place.folder, 'plugins', 'bad.test.js'),
-      "import test from 'node:test'; test('x', () => { throw 5 })",
-    )
-    t.equal((await place.run('plugins', 'test')).code, 1)
-    t.match(await place.run('plugins', 'test', 'none.test.ts'), { code: 2, err: /there is no file none\.test\.ts/ })
-  },
-)

@@ -1,28 +1,15 @@
-import t, { type Test } from 'tap'
-import { findServer } from '../../core/store/managed.ts'
+import t from 'tap'
 import { RealRedis } from '../redis.ts'
 import type { Mutation } from './actions.ts'
-import { type Explored, explore } from './explorer.ts'
-import { SHORT } from './scopes.ts'
+import { explored, skip, visitsAll } from './explored.ts'
+import { SMALL } from './scopes.ts'
 import { type Fault, Scope } from './state.ts'
-import { World } from './world.ts'
 
-const skip = findServer(process.env) === undefined && 'no redis-server on PATH'
-
-let worlds = 0
-async function explored(t: Test, redis: RealRedis, scope: Scope, mutation?: Mutation): Promise<Explored> {
-  return explore(await World.open(t, redis, `e${worlds++}`, scope), scope, mutation)
-}
-
-for (const scope of SHORT)
+for (const scope of SMALL)
   t.test(
     `in every state of ${scope.name}, all sums agree, and in each end everything is charged once`,
     { skip },
-    async t => {
-      const redis = await RealRedis.start(t, '--appendonly', 'no')
-      const { states, ends } = await explored(t, redis, scope)
-      t.ok(ends > 4, `${states} states, ${ends} ends`)
-    },
+    async t => visitsAll(t, scope),
   )
 
 /** The rules that are broken on purpose, with the scope in which that is found. */

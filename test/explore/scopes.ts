@@ -6,7 +6,15 @@ const some = (grows: boolean, ...faults: Fault[]): Scope =>
     grows,
   })
 
-/** The scopes of `npm test`. The last ones combine faults that have shown defects together. */
+/** The scopes of `npm test`. They combine faults that have shown defects together. */
+export const SMALL: readonly Scope[] = [
+  some(false, 'pause', 'the store falls back'),
+  some(false, 'the records fall back', 'the archiver dies', 'the store restarts'),
+  some(false, 'is late', 'repeat', 'the store is emptied'),
+  some(true, 'kill', 'the store falls back'),
+]
+
+/** The scopes of `npm run test:all`. */
 export const SHORT: readonly Scope[] = [
   new Scope('one request with any one fault', [7], FAULTS, { most: 1 }),
   new Scope('a request of one of two keys on one balance, with any one fault', [7], FAULTS, {
@@ -14,10 +22,6 @@ export const SHORT: readonly Scope[] = [
     isShared: true,
   }),
   new Scope('a request that a plan pays for, with any one fault', [7], FAULTS, { most: 1, hasPlan: true }),
-  some(false, 'pause', 'the store falls back'),
-  some(false, 'the records fall back', 'the archiver dies', 'the store restarts'),
-  some(false, 'is late', 'repeat', 'the store is emptied'),
-  some(true, 'kill', 'the store falls back'),
 ]
 
 /** The scopes of `npm run explore`. */

@@ -1,5 +1,3 @@
-import { spawnSync } from 'node:child_process'
-import { fileURLToPath } from 'node:url'
 import t from 'tap'
 import { alarmOnBrokenRules, assertMoney, brokenRules } from '../../core/money/assertions.ts'
 import { settlementOf } from '../../core/ledger/settlement.ts'
@@ -29,22 +27,5 @@ t.test('with an alarm, the work goes on, and the broken rules are counted', t =>
   t.match(settlementOf(HOLD, { charge: -1n, kind: 'settle', notes: NOTES }, 0), { charge: '-1' })
   t.match(heard, [['a charge is an amount', { account: 'key_1', charge: -1n }]])
   t.equal(brokenRules(), before + 1)
-  t.end()
-})
-
-t.test('the alarm of a command is on its standard error, and its result alone on its standard output', t => {
-  const at = (path: string): URL => new URL(`../../${path}`, import.meta.url)
-  const preload = `
-    import { assertMoney } from '${at('core/money/assertions.ts').href}'
-    process.on('exit', () => assertMoney(false, 'a charge is an amount', () => ({ charge: -1n })))`
-  const args = [
-    '--import',
-    `data:text/javascript,${encodeURIComponent(preload)}`,
-    fileURLToPath(at('core/main.ts')),
-    '--version',
-  ]
-  const { stdout, stderr } = spawnSync(process.execPath, args, { encoding: 'utf8' })
-  t.match(stdout, /^\S+\n$/)
-  t.equal(stderr, 'a rule about money is broken: a charge is an amount ({"charge":"-1"})\n')
   t.end()
 })

@@ -1,7 +1,7 @@
 import t from 'tap'
 import { RealRedis } from '../redis.ts'
 import { PlanSimulation, simulatedClock } from './plan-simulation.ts'
-import { openScripts, seed, skip, steps } from './runs.ts'
+import { isLong, openScripts, seed, skip, steps } from './runs.ts'
 
 t.test(`${steps} random operations keep every window (SEED=${seed})`, { skip, timeout: 3_600_000 }, async t => {
   const redis = await RealRedis.start(t, '--appendonly', 'no')
@@ -20,7 +20,7 @@ t.test(`${steps} random operations keep every window (SEED=${seed})`, { skip, ti
         'reap',
         'late end',
       ])
-        t.ok((tally.get(name) ?? 0) > 0, `${mayUseCredits} ${name}: ${tally.get(name)}`)
+        t.ok(!isLong || (tally.get(name) ?? 0) > 0, `${mayUseCredits} ${name}: ${tally.get(name)}`)
     }),
   )
 })

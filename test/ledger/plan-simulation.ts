@@ -25,7 +25,7 @@ import { keyWindowsAsked } from '../../core/plans/limits.ts'
 import { askedOf, type Plan } from '../../core/plans/plan.ts'
 import { statesIn } from '../../core/plans/state.ts'
 import { PlanModel, type Wish, WINDOWS } from './plan-model.ts'
-import type { ScriptMutation } from './runs.ts'
+import type { ScriptMutation } from './script-mutations.ts'
 import { Random } from './simulation.ts'
 
 const HOUR_MS = 3_600_000

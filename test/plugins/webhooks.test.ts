@@ -1,62 +1,16 @@
-import { createHmac, randomBytes } from 'node:crypto'
-import { createServer, type ServerResponse } from 'node:http'
+import { type ServerResponse } from 'node:http'
 import t, { type Test } from 'tap'
 import { timedId } from '../../core/lib/ids.ts'
 import { NANO } from '../../core/money/credits.ts'
 import type { Notice } from '../../core/records/notices.ts'
-import { type Options, startGateway, type TestGateway, until, upstreamEnv } from '../gateway.ts'
+import { type Options, startGateway, type TestGateway, until } from '../gateway.ts'
 import { boughtEarlier } from '../bought-earlier.ts'
-import { type Edit, edited } from '../gateway-file.ts'
+import { edited } from '../gateway-file.ts'
 import { Place } from '../process.ts'
-import { json, listening, ScriptedUpstream } from '../upstream.ts'
+import { json, ScriptedUpstream } from '../upstream.ts'
+import { type Got, hooked, Receiver } from './webhook-receiver.ts'
 
 /** Notices to another system. */
-
-const KEY = randomBytes(32)
-const SECRET = `whsec_${KEY.toString('base64')}`
-
-interface Got {
-  readonly id: string
-  readonly type: string
-  readonly data: any
-}
-
-/** A receiver that checks signatures as Standard Webhooks has them. */
-class Receiver {
-  readonly got: Got[] = []
-  status = 200
-  url = ''
-
-  static async start(t: Test): Promise<Receiver> {
-    const receiver = new Receiver()
-    const server = createServer(async (req, res) => {
-      const chunks: Buffer[] = []
-      for await (const chunk of req) chunks.push(chunk as Buffer)
-      const body = Buffer.concat(chunks).toString()
-      const { 'webhook-id': id = '', 'webhook-timestamp': at = '', 'webhook-signature': signature } = req.headers
-      const expected = createHmac('sha256', KEY)
-        .update(`${String(id)}.${String(at)}.${body}`)
-        .digest('base64')
-      t.equal(signature, `v1,${expected}`, 'the signature is right')
-      t.ok(Math.abs(Date.now() / 1000 - Number(at)) < 86_400)
-      if (receiver.status === 200) receiver.got.push({ id: String(id), ...JSON.parse(body) })
-      res.writeHead(receiver.status).end()
-    })
-    receiver.url = await listening(server)
-    t.teardown(() => server.close())
-    return receiver
-  }
-
-  /** Waits for the first notice of a type. */
-  async next(type: string): Promise<Got> {
-    await until(() => this.got.some(each => each.type === type))
-    return this.got.find(each => each.type === type) as Got
-  }
-}
-
-function hooked(receiver: Receiver, options: object = {}): Edit {
-  return file => file.append({ webhooks: { url: receiver.url, secret: SECRET, ...options } })
-}
 
 async function start(t: Test, receiver: Receiver, options: object = {}, more: Options = {}): Promise<TestGateway> {
   return startGateway(t, { ...more, edit: hooked(receiver, options) })
@@ -223,22 +177,6 @@ t.test('only the chosen events are told', async t => {
   await g.gateway.ledger.background.archiveAll()
   t.same(await g.gateway.records.notices.due(Date.now() + 60_000, 10), [])
   t.same(receiver.got, [])
-})
-
-t.test('notices survive kill -9, and a command sends a test', async t => {
-  const receiver = await Receiver.start(t)
-  const place = new Place(t, hooked(receiver, { lowCredits: 1 }), upstreamEnv('http://127.0.0.1:9'))
-  const none = await place.run('keys', 'list')
-  t.equal(none.code, 0)
-  let running = await place.startProcess(t)
-  t.match(await place.run('webhooks', 'test'), { code: 0, out: /The test was delivered \(msg_/ })
-  receiver.status = 500
-  t.match(await place.run('webhooks', 'test'), { code: 1, err: /the test was not delivered: status 500/ })
-  await running.stop('SIGKILL')
-  receiver.status = 200
-  running = await place.start(t)
-  t.match(await place.run('webhooks', 'test'), { code: 0 })
-  await until(() => receiver.got.filter(({ type }) => type === 'test').length >= 3)
 })
 
 t.test('bad options are refused', async t => {

@@ -1,4 +1,4 @@
-/** Runs tests on both databases. */
+/** Runs tests on SQLite and on PostgreSQL. */
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -32,21 +32,33 @@ export type Open = () => Promise<Records>
 /** Where the records of one engine are. */
 export type Place = Pick<StoreConfig, 'data' | 'records'>
 
+type Engine = 'SQLite' | 'PostgreSQL'
+
+/** A test of records. */
+type RecordsTest = (t: Test, open: Open, place: Place) => Promise<void>
+
+/** Defines a test that runs on SQLite, or with `TEST_RECORDS=postgres` on PostgreSQL. */
+export function onRecords(name: string, run: RecordsTest): void {
+  on(process.env['TEST_RECORDS'] === 'postgres' ? 'PostgreSQL' : 'SQLite', name, run)
+}
+
 /** Defines a test that runs once on each engine. */
-export function onEachEngine(name: string, run: (t: Test, open: Open, place: Place) => Promise<void>): void {
-  for (const engine of ['SQLite', 'PostgreSQL'] as const) {
-    t.test(`${engine}: ${name}`, async t => {
-      const data = mkdtempSync(join(tmpdir(), 'tollgate-records-'))
-      t.teardown(() => rmSync(data, { recursive: true, force: true }))
-      const records = engine === 'PostgreSQL' ? await newDatabase() : undefined
-      const open = async (): Promise<Records> => {
-        const opened = await Records.open({ ...config.store, data, records }, testEnvironment())
-        t.teardown(() => opened.close())
-        return opened
-      }
-      await run(t, open, { data, records })
-    })
-  }
+export function onEachEngine(name: string, run: RecordsTest): void {
+  for (const engine of ['SQLite', 'PostgreSQL'] as const) on(engine, name, run)
+}
+
+function on(engine: Engine, name: string, run: RecordsTest): void {
+  t.test(`${engine}: ${name}`, async t => {
+    const data = mkdtempSync(join(tmpdir(), 'tollgate-records-'))
+    t.teardown(() => rmSync(data, { recursive: true, force: true }))
+    const records = engine === 'PostgreSQL' ? await newDatabase() : undefined
+    const open = async (): Promise<Records> => {
+      const opened = await Records.open({ ...config.store, data, records }, testEnvironment())
+      t.teardown(() => opened.close())
+      return opened
+    }
+    await run(t, open, { data, records })
+  })
 }
 
 /** Returns a key record for a test. */

@@ -2,7 +2,7 @@ import { timedId } from '../../core/lib/ids.ts'
 import type { EndedEntry } from '../../core/records/entry.ts'
 import type { CountedRequest, FailedRequest } from '../../core/records/request-sums.ts'
 import type { Records } from '../../core/records/records.ts'
-import { keyRecord, onEachEngine } from './engines.ts'
+import { keyRecord, onRecords } from './engines.ts'
 
 const NOW = Date.UTC(2026, 10, 25, 12)
 const STORY = { endpoint: '/x', format: 'messages', config: 'abc', ms: 5, attempts: [], message: 'no' }
@@ -46,46 +46,37 @@ const entry = (account: string): EndedEntry => ({
   notes: { endpoint: '/x', model: 'm', stream: false },
 })
 
-onEachEngine(
-  'failures are noted up to a number of each key, code and minute; the others are counted',
-  async (t, open) => {
-    const records = await open()
-    const [ann, bob] = [keyRecord(), keyRecord()]
-    await records.keys.add([ann, bob], 0n, 1)
-    const list = async (filter: { key?: string; code?: string } = {}) =>
-      (await records.failures.list({ before: undefined, key: filter.key, code: filter.code }, 50)).map(
-        ({ id, key, code, alike }) => [id, key, code, alike],
-      )
-    const first = fail(records, ann.id)
-    const second = fail(records, ann.id)
-    fail(records, ann.id)
-    const third = fail(records, ann.id, { code: 'overloaded' })
-    const other = fail(records, bob.id)
-    await records.recorder.recordRequests()
-    t.same(new Set((await list()).map(([id]) => id)), new Set([first, second, third, other]))
-    t.same(
-      await list({ key: ann.id, code: 'upstream_failed' }).then(rows => rows.map(row => row[3]).toSorted()),
-      [1, 2],
+onRecords('failures are noted up to a number of each key, code and minute; the others are counted', async (t, open) => {
+  const records = await open()
+  const [ann, bob] = [keyRecord(), keyRecord()]
+  await records.keys.add([ann, bob], 0n, 1)
+  const list = async (filter: { key?: string; code?: string } = {}) =>
+    (await records.failures.list({ before: undefined, key: filter.key, code: filter.code }, 50)).map(
+      ({ id, key, code, alike }) => [id, key, code, alike],
     )
-    // Further ones of the minute are added to a row that is recorded already.
-    fail(records, ann.id)
-    await records.recorder.recordRequests()
-    t.same(
-      await list({ key: ann.id, code: 'upstream_failed' }).then(rows => rows.map(row => row[3]).toSorted()),
-      [1, 3],
-    )
-    const later = fail(records, ann.id, { at: NOW + 60_000 })
-    await records.recorder.recordRequests()
-    t.match(await records.failures.get(later), { key: ann.id, alike: 1, words: 'on fire', story: STORY })
-    t.equal(await records.deleteFailuresBefore(NOW + 1), 4)
-    t.same(await list(), [[later, ann.id, 'upstream_failed', 1]])
-    fail(records, bob.id, {}, 0)
-    await records.recorder.recordRequests()
-    t.equal((await list()).length, 1, 'with 0, none is noted')
-  },
-)
+  const first = fail(records, ann.id)
+  const second = fail(records, ann.id)
+  fail(records, ann.id)
+  const third = fail(records, ann.id, { code: 'overloaded' })
+  const other = fail(records, bob.id)
+  await records.recorder.recordRequests()
+  t.same(new Set((await list()).map(([id]) => id)), new Set([first, second, third, other]))
+  t.same(await list({ key: ann.id, code: 'upstream_failed' }).then(rows => rows.map(row => row[3]).toSorted()), [1, 2])
+  // Further ones of the minute are added to a row that is recorded already.
+  fail(records, ann.id)
+  await records.recorder.recordRequests()
+  t.same(await list({ key: ann.id, code: 'upstream_failed' }).then(rows => rows.map(row => row[3]).toSorted()), [1, 3])
+  const later = fail(records, ann.id, { at: NOW + 60_000 })
+  await records.recorder.recordRequests()
+  t.match(await records.failures.get(later), { key: ann.id, alike: 1, words: 'on fire', story: STORY })
+  t.equal(await records.deleteFailuresBefore(NOW + 1), 4)
+  t.same(await list(), [[later, ann.id, 'upstream_failed', 1]])
+  fail(records, bob.id, {}, 0)
+  await records.recorder.recordRequests()
+  t.equal((await list()).length, 1, 'with 0, none is noted')
+})
 
-onEachEngine('a cause that the database refuses keeps no charge and no count from being recorded', async (t, open) => {
+onRecords('a cause that the database refuses keeps no charge and no count from being recorded', async (t, open) => {
   const records = await open()
   const key = keyRecord()
   await records.keys.add([key], 100n, 1)
@@ -96,7 +87,7 @@ onEachEngine('a cause that the database refuses keeps no charge and no count fro
   t.ok(records.recorder.requests.isEmpty)
 })
 
-onEachEngine('requests that could not be recorded wait, and count once', async (t, open) => {
+onRecords('requests that could not be recorded wait, and count once', async (t, open) => {
   const records = await open()
   const key = keyRecord()
   await records.keys.add([key], 100n, 1)

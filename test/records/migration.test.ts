@@ -8,7 +8,7 @@ import { Months } from '../../core/records/months.ts'
 import { openPostgres } from '../../core/records/postgres.ts'
 import { openSqlite } from '../../core/records/sqlite.ts'
 import { testEnvironment } from '../environment.ts'
-import { onEachEngine, type Place } from './engines.ts'
+import { onRecords, type Place } from './engines.ts'
 
 const NOW = Date.now()
 const ID = timedId(NOW)
@@ -46,7 +46,7 @@ async function version8({ data, records }: Place): Promise<void> {
   await database.close()
 }
 
-onEachEngine('keys of version 8 have a balance of their own, and a second key may join it', async (t, open, place) => {
+onRecords('keys of version 8 have a balance of their own, and a second key may join it', async (t, open, place) => {
   await version8(place)
   const records = await open()
   const before = await records.keys.get('key_old')

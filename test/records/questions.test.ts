@@ -4,7 +4,7 @@ import t from 'tap'
 import { timedId } from '../../core/lib/ids.ts'
 import type { EndedEntry, Notes } from '../../core/records/entry.ts'
 import { ENTRY_COLUMNS } from '../../core/records/exchange-rows.ts'
-import { keyRecord, onEachEngine } from './engines.ts'
+import { keyRecord, onRecords } from './engines.ts'
 
 const DOCS = readFileSync(new URL('../../docs/operating.md', import.meta.url), 'utf8')
 const QUESTIONS = [...DOCS.matchAll(/```sql\n([^`]+)```/g)].map(([, text = '']) => text)
@@ -45,7 +45,7 @@ function plain(rows: readonly object[]): unknown[] {
   return rows.map(row => Object.values(row).map(value => (/^-?[\d.]+$/.test(String(value)) ? Number(value) : value)))
 }
 
-onEachEngine('each question of docs/operating.md is answered', async (t, open) => {
+onRecords('each question of docs/operating.md is answered', async (t, open) => {
   const records = await open()
   await records.keys.add([keyRecord({ id: 'key_1', name: 'Ann' }), keyRecord({ id: 'key_2', name: 'Bob' })], 0n, 1)
   const failed = { status: 'failed', httpStatus: 502, errorCode: 'upstream_failed', usage: undefined } as const
@@ -92,7 +92,7 @@ t.test('the table of docs/operating.md names every column that an exchange is re
   )
 })
 
-onEachEngine('an ordinary exchange has no rest, and a rare one comes back as it was', async (t, open) => {
+onRecords('an ordinary exchange has no rest, and a rare one comes back as it was', async (t, open) => {
   const records = await open()
   await records.keys.add([keyRecord({ id: 'key_1' })], 0n, 1)
   const huge = { input: 2 ** 40, cacheRead: 0, cacheWrite5m: 7, cacheWrite1h: 8, output: 2 ** 31, reasoning: 0 }

@@ -1,59 +1,18 @@
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import pg from 'pg'
 import t from 'tap'
 import { bytesOfId, idFromBytes, timedId, timeOfId } from '../../core/lib/ids.ts'
-import { createLog, Scrubber } from '../../core/lib/log.ts'
 import { setMeta } from '../../core/records/migrations.ts'
-import { openPostgres } from '../../core/records/postgres.ts'
 import { Records } from '../../core/records/records.ts'
 import { testEnvironment } from '../environment.ts'
-import { until } from '../gateway.ts'
 import { config } from '../plugins/facts.ts'
-import { dayOf, type EntryKind, type Notes } from '../../core/records/entry.ts'
+import { dayOf, type EndedEntry, type EntryKind } from '../../core/records/entry.ts'
 import { FOLD } from '../../core/records/retention.ts'
-import type { EndedEntry } from '../../core/records/entry.ts'
-import { keyRecord, newDatabase, onEachEngine } from './engines.ts'
+import { keyRecord, onRecords } from './engines.ts'
+import { DAY_MS, entry, NOTES, NOW } from './entries.ts'
 
-const DAY_MS = 86_400_000
-const NOW = Date.UTC(2026, 10, 25, 12)
-
-const NOTES: Notes = {
-  endpoint: '/v1/chat/completions',
-  model: 'acme/famC-5.5',
-  type: 'famC',
-  upstream: 'famC/1',
-  stream: true,
-  status: 'ok',
-  httpStatus: 200,
-  usage: { input: 1000, cacheRead: 200, cacheWrite5m: 0, cacheWrite1h: 0, output: 50, reasoning: 10 },
-  usageSource: 'upstream',
-  price: 'large',
-  priceVersion: 'v1',
-  cost: '900',
-  durationMs: 1234,
-  ttftMs: 321,
-  requestedModel: 'famC[1m]',
-}
-
-function entry(account: string, ordinal: number, more: Partial<EndedEntry> = {}): EndedEntry {
-  return {
-    id: timedId(NOW + ordinal),
-    account,
-    ordinal,
-    at: NOW,
-    kind: 'settle',
-    charge: 10n,
-    balance: -5n,
-    bucket: '497000.3',
-    waived: 0n,
-    notes: NOTES,
-    ...more,
-  }
-}
-
-onEachEngine('an entry comes back as it was recorded', async (t, open) => {
+onRecords('an entry comes back as it was recorded', async (t, open) => {
   const records = await open()
   const key = keyRecord()
   await records.keys.add([key], 0n, 1)
@@ -71,7 +30,7 @@ onEachEngine('an entry comes back as it was recorded', async (t, open) => {
   t.equal(other.id, records.id)
 })
 
-onEachEngine('what is recorded twice, late or out of order counts once', async (t, open) => {
+onRecords('what is recorded twice, late or out of order counts once', async (t, open) => {
   const records = await open()
   const key = keyRecord()
   await records.keys.add([key], 0n, 1)
@@ -104,7 +63,7 @@ onEachEngine('what is recorded twice, late or out of order counts once', async (
   t.match(await totals(), { settled: 11n, entries: 2, ordinal: 4 })
 })
 
-onEachEngine('a refund is taken from the day and the model that it refunds', async (t, open) => {
+onRecords('a refund is taken from the day and the model that it refunds', async (t, open) => {
   const records = await open()
   const key = keyRecord()
   await records.keys.add([key], 0n, 1)
@@ -122,7 +81,7 @@ onEachEngine('a refund is taken from the day and the model that it refunds', asy
   t.match([...days], [[dayOf(NOW), { input: 1200, charge: 0n }]])
 })
 
-onEachEngine('pages, times and cursors select entries, newest first', async (t, open) => {
+onRecords('pages, times and cursors select entries, newest first', async (t, open) => {
   const records = await open()
   const [key, other] = [keyRecord(), keyRecord()]
   await records.keys.add([key, other], 0n, 1)
@@ -141,7 +100,7 @@ onEachEngine('pages, times and cursors select entries, newest first', async (t, 
   t.equal(await records.history.charges(key.id), 12_000n)
 })
 
-onEachEngine('old exchanges are deleted, and the sums of their accounts remain', async (t, open) => {
+onRecords('old exchanges are deleted, and the sums of their accounts remain', async (t, open) => {
   const records = await open()
   const key = keyRecord()
   await records.keys.add([key], 0n, 1)
@@ -169,7 +128,7 @@ onEachEngine('old exchanges are deleted, and the sums of their accounts remain',
   t.match(await records.history.totals(key.id), { settled: 70n, folded: 40n, entries: 3 })
 })
 
-onEachEngine(
+onRecords(
   'sums of days by key are deleted after their time, and those of all keys together remain',
   async (t, open) => {
     const records = await open()
@@ -189,7 +148,7 @@ onEachEngine(
   },
 )
 
-onEachEngine('a gateway leaves recording to one of a newer version, and goes on to serve', async (t, open) => {
+onRecords('a gateway leaves recording to one of a newer version, and goes on to serve', async (t, open) => {
   const records = await open()
   const key = keyRecord()
   await records.keys.add([key], 5n, 1)
@@ -199,7 +158,7 @@ onEachEngine('a gateway leaves recording to one of a newer version, and goes on 
   t.same(await records.history.entries({ account: key.id }, { count: 9 }), [])
 })
 
-onEachEngine('a failed transaction changes nothing, and the next one does', async (t, open) => {
+onRecords('a failed transaction changes nothing, and the next one does', async (t, open) => {
   const records = await open()
   const key = keyRecord()
   await records.keys.add([key], 5n, 1)
@@ -218,7 +177,7 @@ onEachEngine('a failed transaction changes nothing, and the next one does', asyn
   t.match(await records.history.entries({ account: key.id }, { count: 5 }), [{ notes: { model: 'never/seen' } }])
 })
 
-onEachEngine(
+onRecords(
   'statements that the caller does not await run in order, and are undone with their transaction',
   async (t, open) => {
     const { database } = await open()
@@ -257,7 +216,7 @@ onEachEngine(
   },
 )
 
-onEachEngine('a transaction that throws leaves no statement behind, whether it was given or sent', async (t, open) => {
+onRecords('a transaction that throws leaves no statement behind, whether it was given or sent', async (t, open) => {
   const { database } = await open()
   const insert = 'INSERT INTO meta (name, value) VALUES (?, ?)'
   for (const awaited of [false, true])
@@ -274,7 +233,7 @@ onEachEngine('a transaction that throws leaves no statement behind, whether it w
   t.strictSame(await database.all("SELECT name FROM meta WHERE name LIKE 'left%'"), [])
 })
 
-onEachEngine('notes that cannot be kept do not keep their entry, or others, from being recorded', async (t, open) => {
+onRecords('notes that cannot be kept do not keep their entry, or others, from being recorded', async (t, open) => {
   const records = await open()
   const key = keyRecord()
   await records.keys.add([key], 0n, 1)
@@ -288,7 +247,7 @@ onEachEngine('notes that cannot be kept do not keep their entry, or others, from
   ])
 })
 
-onEachEngine('a grant is added once, with a number of its own', async (t, open) => {
+onRecords('a grant is added once, with a number of its own', async (t, open) => {
   const [one, other] = [await open(), await open()]
   const key = keyRecord()
   await one.keys.add([key], 100n, 1)
@@ -309,32 +268,29 @@ onEachEngine('a grant is added once, with a number of its own', async (t, open) 
   t.match(await grant(one, 'g1'), { added: false }, 'a repetition is no new grant')
 })
 
-onEachEngine(
-  'a record changes only from the version that it has, and is pending until it is applied',
-  async (t, open) => {
-    const records = await open()
-    const key = keyRecord()
-    await records.keys.add([key], 0n, 1)
-    t.match((await Array.fromAsync(records.keys.pending(5))).flat(), [{ id: key.id }])
-    await records.keys.applied([{ ...key, version: 2, grants: 0 }], 5)
-    t.equal((await Array.fromAsync(records.keys.pending(5))).flat().length, 1, 'not as it was read')
-    await records.keys.applied([{ ...key, version: 1, grants: 0 }], 5)
-    t.equal((await Array.fromAsync(records.keys.pending(5))).flat().length, 0)
-    const change = (from: number, version: number, pending: boolean): Promise<boolean> =>
-      records.keys.change(key.id, { ...key, status: 'disabled', version }, { from, at: 9, pending })
-    t.equal(await change(0, 1, true), false)
-    t.equal(await change(1, 3, false), true)
-    t.equal((await Array.fromAsync(records.keys.pending(5))).flat().length, 0)
-    t.equal(await change(3, 4, true), true)
-    t.match((await Array.fromAsync(records.keys.pending(5))).flat(), [{ status: 'disabled', version: 4 }])
-    t.match(await Array.fromAsync(records.keys.changedSince(9, 10)), [[{ id: key.id }]])
-    t.match(await Array.fromAsync(records.keys.changedSince(10, 10)), [[{ id: key.id }]], 'it is pending')
-    await records.keys.applied([{ ...key, version: 4, grants: 0 }], 9)
-    t.strictSame(await Array.fromAsync(records.keys.changedSince(10, 10)), [])
-  },
-)
+onRecords('a record changes only from the version that it has, and is pending until it is applied', async (t, open) => {
+  const records = await open()
+  const key = keyRecord()
+  await records.keys.add([key], 0n, 1)
+  t.match((await Array.fromAsync(records.keys.pending(5))).flat(), [{ id: key.id }])
+  await records.keys.applied([{ ...key, version: 2, grants: 0 }], 5)
+  t.equal((await Array.fromAsync(records.keys.pending(5))).flat().length, 1, 'not as it was read')
+  await records.keys.applied([{ ...key, version: 1, grants: 0 }], 5)
+  t.equal((await Array.fromAsync(records.keys.pending(5))).flat().length, 0)
+  const change = (from: number, version: number, pending: boolean): Promise<boolean> =>
+    records.keys.change(key.id, { ...key, status: 'disabled', version }, { from, at: 9, pending })
+  t.equal(await change(0, 1, true), false)
+  t.equal(await change(1, 3, false), true)
+  t.equal((await Array.fromAsync(records.keys.pending(5))).flat().length, 0)
+  t.equal(await change(3, 4, true), true)
+  t.match((await Array.fromAsync(records.keys.pending(5))).flat(), [{ status: 'disabled', version: 4 }])
+  t.match(await Array.fromAsync(records.keys.changedSince(9, 10)), [[{ id: key.id }]])
+  t.match(await Array.fromAsync(records.keys.changedSince(10, 10)), [[{ id: key.id }]], 'it is pending')
+  await records.keys.applied([{ ...key, version: 4, grants: 0 }], 9)
+  t.strictSame(await Array.fromAsync(records.keys.changedSince(10, 10)), [])
+})
 
-onEachEngine('keys are found and listed by what an operator knows of them', async (t, open) => {
+onRecords('keys are found and listed by what an operator knows of them', async (t, open) => {
   const records = await open()
   const keys = [
     keyRecord({ name: 'Ann 100%', batch: 'spring', type: 'famA' }),
@@ -358,14 +314,14 @@ onEachEngine('keys are found and listed by what an operator knows of them', asyn
   )
 })
 
-onEachEngine('processes that open new records together make the tables once', async (t, open) => {
+onRecords('processes that open new records together make the tables once', async (t, open) => {
   const opened = await Promise.all([open(), open(), open()])
   t.equal(new Set(opened.map(({ id }) => id)).size, 1)
   await opened[0]?.database.transaction(sql => sql.all("UPDATE meta SET value = '99' WHERE name = 'version'"))
   await t.rejects(open(), /newer version of Tollgate/)
 })
 
-onEachEngine('a search finds keys by parts of their names, whatever the case and the script', async (t, open) => {
+onRecords('a search finds keys by parts of their names, whatever the case and the script', async (t, open) => {
   const records = await open()
   const names = ['Müller Söhne', 'ÅNGSTRÖM', '100%_sure', 'plain']
   const keys = names.map(name => ({ ...keyRecord(), name }))
@@ -404,40 +360,4 @@ t.test('records of a version that was never released are refused', async t => {
     await t.rejects(open(), { message: words })
   }
   await records.close()
-})
-
-t.test('PostgreSQL: a new month is recorded while a backup reads', async t => {
-  const url = await newDatabase()
-  const data = mkdtempSync(join(tmpdir(), 'tollgate-records-'))
-  const records = await Records.open({ ...config.store, data, records: url, recordsTimeoutMs: 2000 }, testEnvironment())
-  const key = keyRecord()
-  await records.keys.add([key], 0n, 1)
-  await records.recorder.record([entry(key.id, 1)], new Map())
-  const backup = new pg.Client(url)
-  await backup.connect()
-  await backup.query('BEGIN')
-  await backup.query('LOCK TABLE exchanges IN ACCESS SHARE MODE')
-  const later = NOW + 40 * DAY_MS
-  await records.recorder.record([entry(key.id, 2, { id: timedId(later), at: later })], new Map())
-  t.equal((await records.history.entries({ account: key.id }, { count: 9 })).length, 2)
-  await t.rejects(records.deleteBefore(later), { message: /lock timeout/ }, 'the old month is dropped later')
-  await backup.end()
-  await records.deleteBefore(later)
-  await records.close()
-  rmSync(data, { recursive: true })
-})
-
-t.test('PostgreSQL: a process that vanishes in a transaction does not stop the others', async t => {
-  const url = await newDatabase()
-  const log = createLog(new Scrubber(), 'silent', process.stdout)
-  const [one, other] = await Promise.all(
-    [300, 5000].map(timeoutMs => openPostgres(url, { connections: 2, timeoutMs, log })),
-  )
-  let vanished: () => void = () => {}
-  const hanging = one?.transaction(() => new Promise<void>(resolve => (vanished = resolve)))
-  await until(async () => ((await other?.all("SELECT 1 FROM pg_locks WHERE locktype = 'advisory'"))?.length ?? 0) > 0)
-  t.equal(await other?.transaction(async () => 'done'), 'done')
-  vanished()
-  await t.rejects(hanging as Promise<void>)
-  await Promise.all([one?.close(), other?.close()])
 })

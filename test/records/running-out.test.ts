@@ -1,11 +1,11 @@
 import { timedId } from '../../core/lib/ids.ts'
 import { runningOut } from '../../core/records/running-out.ts'
-import { keyRecord, onEachEngine } from './engines.ts'
+import { keyRecord, onRecords } from './engines.ts'
 
 const NOW = Date.UTC(2026, 10, 25, 12)
 const DAY_MS = 86_400_000
 
-onEachEngine('a key runs out if what is left does not last at its mean use', async (t, open) => {
+onRecords('a key runs out if what is left does not last at its mean use', async (t, open) => {
   const records = await open()
   /** Makes a key with credits that used some on some days ago. */
   const make = async (name: string, credits: bigint, used: [daysAgo: number, charge: bigint][], more: object = {}) => {

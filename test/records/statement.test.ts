@@ -3,7 +3,7 @@ import { timedId } from '../../core/lib/ids.ts'
 import type { EndedEntry } from '../../core/records/entry.ts'
 import type { Records } from '../../core/records/records.ts'
 import { NEWEST, type StatementLine, type StatementPage } from '../../core/records/statement.ts'
-import { keyRecord, onEachEngine } from './engines.ts'
+import { keyRecord, onRecords } from './engines.ts'
 
 const NOW = Date.UTC(2026, 10, 25, 12)
 const DAY_MS = 86_400_000
@@ -71,7 +71,7 @@ async function follows(t: Test, records: Records, account: string): Promise<Stat
   return page
 }
 
-onEachEngine('a statement has every booking once, in its order, and no line ever changes', async (t, open) => {
+onRecords('a statement has every booking once, in its order, and no line ever changes', async (t, open) => {
   const records = await open()
   for (let run = 0; run < RUNS; run++) {
     const below = randomFrom(run + 1)
@@ -136,7 +136,7 @@ onEachEngine('a statement has every booking once, in its order, and no line ever
   }
 })
 
-onEachEngine('a correction names the line that it corrects, and both times are told', async (t, open) => {
+onRecords('a correction names the line that it corrects, and both times are told', async (t, open) => {
   const records = await open()
   const key = keyRecord()
   await records.keys.add([key], 100n, NOW)
@@ -158,7 +158,7 @@ onEachEngine('a correction names the line that it corrects, and both times are t
   t.match([Number(row?.['booking']), Number(row?.['balance'])], [3, 91], 'SQL tells the same')
 })
 
-onEachEngine('a statement that is read while others book has no gap', async (t, open) => {
+onRecords('a statement that is read while others book has no gap', async (t, open) => {
   const records = await open()
   const key = keyRecord()
   await records.keys.add([key], 1_000_000n, NOW)

@@ -3,12 +3,12 @@ import { addTo, bucketOf, packHistogram, percentile, unpackHistogram } from '../
 import { dayOf, type Notes } from '../../core/records/entry.ts'
 import { usageBy, type UsageGroup } from '../../core/records/usage.ts'
 import t from 'tap'
-import { keyRecord, onEachEngine } from './engines.ts'
+import { keyRecord, onRecords } from './engines.ts'
 
 const NOW = Date.UTC(2026, 10, 25, 12)
 const DAY_MS = 86_400_000
 
-onEachEngine('usage is summed up by key, model, type, account, day and status', async (t, open) => {
+onRecords('usage is summed up by key, model, type, account, day and status', async (t, open) => {
   const records = await open()
   const [ann, bob] = [keyRecord({ name: 'Ann' }), keyRecord({ name: 'Bob' })]
   await records.keys.add([ann, bob], 0n, 1)

@@ -29,6 +29,11 @@ const FILES = [
   'batch.lua',
 ] as const
 
+/** Returns the whole script. */
+export function scriptSource(): string {
+  return scriptOf(FILES.map(name => readFileSync(new URL(name, import.meta.url), 'utf8')).join('\n'))
+}
+
 /** How long settlements and renewals may wait for others, in milliseconds. */
 const LAZY_MS = 2
 /** Maximum operations per call, since a call blocks the store. */
@@ -70,7 +75,7 @@ export class Scripts {
     this.redis = redis
     this.scattered = scattered
     this.keys = new StoreKeys(prefix)
-    const source = scriptOf(FILES.map(name => readFileSync(new URL(name, import.meta.url), 'utf8')).join('\n'))
+    const source = scriptSource()
     const define = (name: string, lua: string): Run => {
       redis.defineCommand(name, { lua })
       const run = (redis as unknown as Record<string, Run>)[name]?.bind(redis) as Run

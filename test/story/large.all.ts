@@ -1,5 +1,6 @@
 import t, { type Test } from 'tap'
-import { createLog, Scrubber } from '../../core/lib/log.ts'
+import { createLog } from '../../core/lib/log.ts'
+import { Scrubber } from '../../core/lib/scrubber.ts'
 import { LongJobs } from '../../core/jobs/long-jobs.ts'
 import { turn } from '../../core/lib/turns.ts'
 import { startGateway, type TestGateway } from '../gateway.ts'

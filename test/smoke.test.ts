@@ -1,0 +1,40 @@
+import t from 'tap'
+import { audit } from '../core/ledger/audit.ts'
+import { holdsOf, until } from './gateway.ts'
+import { json, ScriptedUpstream } from './upstream.ts'
+import { withVictims } from './victims.ts'
+
+/** The command as an operator runs it. `npm run test:all` has more processes, workers and kills. */
+
+const BODY = { model: 'acme/famC-5.5', max_tokens: 100, messages: [{ role: 'user', content: 'hi' }] }
+const USAGE = { prompt_tokens: 10, completion_tokens: 60 }
+const DELTA =
+  'data: {"choices":[{"index":0,"delta":{"content":"thirty bytes of one long tale "},"finish_reason":null}]}\n\n'
+
+t.test('a gateway that is killed in the middle of a stream has charged each request once, and right', async t => {
+  const upstream = await ScriptedUpstream.start(t)
+  upstream.script = ({ json: { stream } }, res) => {
+    if (stream === true) res.writeHead(200, { 'content-type': 'text/event-stream' }).write(DELTA)
+    else json(res, { choices: [{ message: { content: 'x' }, finish_reason: 'stop' }], usage: USAGE })
+  }
+  const { survivor, place } = await withVictims(t, upstream, file =>
+    file.setAll('ledger', { lease: '2s', reapEvery: '50ms' }),
+  )
+  const victim = await place.startProcess(t)
+  const key = await survivor.key('famC', 1n)
+  const account = await survivor.id(key)
+  t.match(await (await victim.chat(key, BODY)).json(), { usage: USAGE })
+  const stream = await victim.chat(key, { ...BODY, stream: true })
+  const read = stream.text().catch(() => undefined)
+  const { ledger } = survivor.gateway
+  // A renewal has written down what was delivered.
+  await until(async () => [...(await holdsOf(ledger, account)).values()].some(hold => Number(hold.split(' ')[1]) > 0))
+  await victim.stop('SIGKILL')
+  await read
+  await until(async () => (await ledger.reads.balance(account)).held === 0n)
+  const [reaped, whole] = await ledger.reads.history({ account }, { count: 10 })
+  t.match(whole, { kind: 'settle', charge: 10n * 3000n + 60n * 15_000n })
+  const text = JSON.stringify({ ...BODY, stream: true }).length
+  t.match(reaped, { kind: 'reaped', charge: BigInt(Math.ceil(text / 3)) * 3000n + 10n * 15_000n })
+  t.same((await audit(ledger, undefined, 'charges')).drifts, [])
+})
