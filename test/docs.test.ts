@@ -233,11 +233,3 @@ t.test('the table of the look-ups of other tools has each of them once', async t
   const formats = ['/v1/chat/completions', '/v1/responses', '/v1/responses/compact', '/v1/messages', '/key', '/credits']
   t.same([...bare].filter(path => !formats.includes(path)).sort(), told.sort())
 })
-
-t.test('each promise in docs/reliability.md names an existing test', t => {
-  const rows = [...page('docs/reliability.md').matchAll(/^ *\| [^|]+ \| `([^`]+)`: (.+) \|$/gm)]
-  t.ok(rows.length > 10)
-  for (const [, file = '', title = ''] of rows)
-    t.ok(readFileSync(join(ROOT, file), 'utf8').replace('${STREAMS}', '200').includes(title), `${file}: ${title}`)
-  t.end()
-})

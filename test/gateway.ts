@@ -129,9 +129,17 @@ export function beside({ file }: Pick<TestGateway, 'file'>, edit: Edit): Edit {
   return each => edit(each).set('store.data', join(dirname(file), 'data'))
 }
 
-/** Polls for a condition that has no event. */
+/** How long `until` waits, in milliseconds. It bounds a test that hangs, also on a busy machine. */
+const UNTIL_MS = Number(process.env['UNTIL_S'] ?? 180) * 1000
+
+/** Polls for a condition that has no event. @throws Error if it does not hold for minutes */
 export async function until(held: () => boolean | Promise<boolean>): Promise<void> {
-  while (!(await held())) await new Promise(resolve => setTimeout(resolve, 10))
+  const late = new Error(`this did not become true: ${String(held)}`)
+  const began = performance.now()
+  while (!(await held())) {
+    if (performance.now() - began > UNTIL_MS) throw late
+    await new Promise(resolve => setTimeout(resolve, 10))
+  }
 }
 
 /** Returns a growing list with the account of each run of an operation from now on. */

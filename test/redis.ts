@@ -93,6 +93,15 @@ export class RealRedis {
       [...text.matchAll(/\[\d+ (\S+)\] "(\w+)"/g)].map(([, address = '', command = '']) => ({ address, command }))
   }
 
+  /** Returns how many ended exchanges wait to be recorded, under the prefix of `ownPrefix`. */
+  waiting(): Promise<number> {
+    return this.#with(async client => {
+      const streams = await client.keys('t:*:x')
+      const lengths = await Promise.all(streams.map(stream => client.xlen(stream)))
+      return lengths.reduce((sum, length) => sum + length, 0)
+    })
+  }
+
   /** Writes, and returns how many replicas have the write. A replica that is online may not acknowledge yet. */
   acknowledged(): Promise<number> {
     return this.#with(async client => {

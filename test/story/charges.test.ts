@@ -561,10 +561,11 @@ t.test('disabling, expiry and rotation of a key end its running streams within o
   for (const [what, turn, words] of off) {
     upstream.script = async (_received, res) => {
       res.writeHead(200, { 'content-type': 'text/event-stream' })
-      while (!res.destroyed) {
+      for (let nth = 0; nth < 500 && !res.destroyed; nth++) {
         res.write(chunk({ content: 'x'.repeat(30) }))
         await sleep(20)
       }
+      res.end()
     }
     const key = await place.key('famC', '10')
     const id = await g.id(key)

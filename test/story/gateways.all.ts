@@ -1,7 +1,9 @@
 import { join } from 'node:path'
 import t from 'tap'
 import { findServer } from '../../core/store/managed.ts'
-import { recordsEnv, until, upstreamEnv } from '../gateway.ts'
+import type { Database, Row } from '../../core/records/database.ts'
+import { setMeta } from '../../core/records/migrations.ts'
+import { beside, recordsEnv, startGateway, until, upstreamEnv } from '../gateway.ts'
 import { Place, type Running } from '../process.ts'
 import { ownPrefix, RealRedis } from '../redis.ts'
 import { json, ScriptedUpstream } from '../upstream.ts'
@@ -22,7 +24,7 @@ t.test(
     let most = 0
     upstream.script = async (_received, res) => {
       most = Math.max(most, ++open)
-      await new Promise(resolve => setTimeout(resolve, 2))
+      await new Promise(resolve => setTimeout(resolve, 20))
       json(res, {
         choices: [{ message: { content: 'x' }, finish_reason: 'stop' }],
         usage: { prompt_tokens: 10, completion_tokens: 60 },
@@ -62,3 +64,40 @@ t.test('two gateways do not share one managed store', { skip }, async t => {
   await place.startProcess(t)
   t.match(await place.execute(['start']), { code: 1, err: /another gateway uses/ })
 })
+
+t.test(
+  'in a rolling upgrade, a gateway of the old version goes on to serve, and leaves recording to one of the new version',
+  { skip },
+  async t => {
+    const redis = await RealRedis.start(t)
+    const upstream = await ScriptedUpstream.plain(t)
+    const env = { ...upstreamEnv(upstream.url), REDIS_URL: redis.url, ...recordsEnv() }
+    const old = await startGateway(t, { env, edit: ownPrefix })
+    const next = await startGateway(t, { env, edit: beside(old, ownPrefix) })
+    const key = await old.key('famC')
+    const recorders = [old, next].map(({ gateway }) => gateway.ledger.background)
+    await until(() => recorders[0]?.leading === true)
+    knowsNewerTables(next.gateway.records.database)
+    await old.gateway.records.database.transaction(sql => setMeta(sql, 'version', '99'))
+    t.equal((await old.call('/v1/chat/completions', { key, body: BODY })).status, 200)
+    await until(() => recorders[0]?.leading === false && recorders[1]?.leading === true)
+    t.equal((await old.call('/v1/chat/completions', { key, body: BODY })).status, 200)
+    await until(async () => (await redis.waiting()) === 0)
+    const account = await old.id(key)
+    t.equal((await next.gateway.records.history.entries({ account }, { count: 9 })).length, 2)
+  },
+)
+
+/** Lets a database of this version take the tables of a newer one for its own. */
+function knowsNewerTables(database: Database): void {
+  const transaction = database.transaction.bind(database)
+  const known = (rows: Row[]): Row[] => rows.map(row => (row['name'] === 'version' ? { ...row, value: '0' } : row))
+  database.transaction = run =>
+    transaction(sql =>
+      run({
+        all: async (text, values) => known(await sql.all(text, values)),
+        put: (text, values) => sql.put(text, values),
+        putRows: insertion => sql.putRows(insertion),
+      }),
+    )
+}

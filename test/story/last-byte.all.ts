@@ -98,8 +98,8 @@ async function open(t: Test, edit?: Edit) {
 }
 
 /** The same, with a gateway to kill, and a JSON request of which the provider has not answered anything. */
-async function openWithRequest(t: Test) {
-  const opened = await open(t)
+async function openWithRequest(t: Test, edit?: Edit) {
+  const opened = await open(t, edit)
   const victim = await opened.place.startProcess(t)
   const key = await opened.survivor.key('famC')
   const kind = KINDS[0] as Kind
@@ -178,7 +178,9 @@ t.test('a gateway that is killed when its client has the last byte has charged t
 })
 
 t.test('a settlement that the store does not answer at once is on disk as well', { skip }, async t => {
-  const { redis, survivor, place, victim, key, answer } = await openWithRequest(t)
+  // The store is given up only much later.
+  const edit: Edit = file => file.set('store.commandTimeout', '10m')
+  const { redis, survivor, place, victim, key, answer } = await openWithRequest(t, edit)
   redis.signal('SIGSTOP')
   await answer()
   const outbox = join(dirname(survivor.file), 'data', 'outbox')

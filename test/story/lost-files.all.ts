@@ -1,5 +1,6 @@
 import { copyFileSync, existsSync, renameSync, rmSync } from 'node:fs'
 import { dirname, join } from 'node:path'
+import { DatabaseSync } from 'node:sqlite'
 import t from 'tap'
 import { setMeta } from '../../core/records/migrations.ts'
 import { findServer } from '../../core/store/managed.ts'
@@ -42,8 +43,10 @@ t.test(
     t.match(await ready(), { text: /records\.sqlite was deleted or replaced/ })
     await running.saw(/"level":"error".*the records cannot be used/)
     copyFileSync(`${file}.moved`, file)
-    t.match(await ready(), { status: 503 }, 'a copy is another file')
     t.equal((await running.chat(key, BODY)).status, 200, 'requests are served meanwhile')
+    await running.saw(/ended exchanges cannot be recorded/)
+    t.equal(await redis.waiting(), 1, 'a copy is another file, into which nothing is recorded')
+    t.match(await ready(), { status: 503 })
     rmSync(file)
     renameSync(`${file}.moved`, file)
     await until(async () => (await ready()).status === 200)
@@ -176,9 +179,8 @@ t.test(
   { skip: skip || onPostgres },
   async t => {
     const redis = await RealRedis.start(t)
-    const edit: Edit = file => file.set('ledger.unrecorded', '2s').set('ledger.archiveEvery', '300ms')
-    const env = { ...upstreamEnv(await answering(t)), REDIS_URL: redis.url }
-    const place = new Place(t, file => ownPrefix(edit(file) ?? file), env)
+    const edit: Edit = file => ownPrefix(file).setAll('ledger', { unrecorded: '2s', archiveEvery: '3s' })
+    const place = new Place(t, edit, { ...upstreamEnv(await answering(t)), REDIS_URL: redis.url })
     const first = await place.startProcess(t)
     await first.saw(/npx tollgate keys/)
     const { key } = await place.key('famC', '5')
@@ -191,11 +193,19 @@ t.test(
     t.equal(status, 503)
     await first.stop('SIGKILL')
     renameSync(`${file}.moved`, file)
-    t.not(await meta('backlog'), '0')
+    // Nothing can be recorded yet, and the store has forgotten what the first gateway knew.
+    const database = new DatabaseSync(file)
+    t.teardown(() => database.close())
+    database.exec("CREATE TRIGGER away BEFORE INSERT ON exchanges BEGIN SELECT RAISE(ABORT, 'away'); END")
     await redis.command('DEL', 't:announced')
+    await redis.command('HSET', 't:meta', 'backlog', '0', 'oldest', '0')
 
     const second = await place.startProcess(t)
-    await until(async () => (await meta('backlog')) === '0')
+    await until(async () => (await meta('backlog')) !== '0')
+    t.notMatch(second.output, /cannot be recorded/, 'it knows what waits before it has tried to record it')
+    await until(async () => (await second.chat(key, BODY)).status === 503)
+    database.exec('DROP TRIGGER away')
+    await until(async () => (await redis.waiting()) === 0)
     await until(async () => (await second.chat(key, BODY)).status === 200)
   },
 )

@@ -10,6 +10,9 @@ import type { Edit } from '../gateway-file.ts'
 
 const SEED = Number(process.env['SEED'] ?? 20261124)
 
+/** How far below zero requests of this crowd may take a key, in nano-credits. */
+const SLACK = 10_000_000n
+
 process.env['CASES'] ??= '2000'
 await import('./thief.test.ts')
 
@@ -36,6 +39,8 @@ t.test('five hundred requests at once take a key no further below zero than docs
     const balance = BigInt((await g.balance(key)).exact.balance)
     const most = type ? mostBelowZero(type, RATE) + mostBelowZeroByTools(type, 20_000, 200_000_000n) : 0n
     t.ok(balance >= -most, `${name}: ${balance}, and ${-most} at the least`)
+    // The bound of the page is for the dearest requests. Those of this crowd leave 0.07 to 0.17 credits.
+    t.ok(balance >= -SLACK, `${name}: ${balance}, and ${-SLACK} at the least of these requests`)
     t.ok(balance < 200_000_000n, `it was used: ${balance}`)
   }
 })
@@ -79,6 +84,7 @@ t.test(
     const bound = most * BigInt(keys.length)
     t.equal(used(0), used(1), 'both windows count the same')
     t.ok(BigInt(exact.balance) >= -bound, `${exact.balance}, and ${-bound} at the least`)
+    t.ok(BigInt(exact.balance) >= -SLACK, `${exact.balance}, and ${-SLACK} at the least of these requests`)
     t.ok(BigInt(Math.round(used(0) * 1e9)) <= 100_000_000n + bound, `${used(0)} of 0.1 are used`)
     t.ok(used(0) > 0, 'the plan was used')
   },
