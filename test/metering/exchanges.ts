@@ -156,6 +156,9 @@ export interface Ended {
   readonly notes: Notes
 }
 
+/** The configurations by their texts: most tests of a file have the same one, which never changes. */
+const configs = new Map<string, Config>()
+
 /** Exchanges under one configuration. */
 export class Exchanges {
   readonly config: Config
@@ -167,8 +170,12 @@ export class Exchanges {
   /** @param balance of every key, in nano-credits */
   static async load(edit: Edit = priced(), balance = 10n ** 12n): Promise<Exchanges> {
     const text = edited(testYaml(OWN_STORE_PREFIX), file => edit(file.set('limits.stage', '5s')))
-    const { config, problems } = await loadConfig(FILE, upstreamEnv('http://127.0.0.1:9'), checkChain, text)
-    if (!config) throw new Error(JSON.stringify(problems))
+    let config = configs.get(text)
+    if (!config) {
+      const loaded = await loadConfig(FILE, upstreamEnv('http://127.0.0.1:9'), checkChain, text)
+      if (!loaded.config) throw new Error(JSON.stringify(loaded.problems))
+      configs.set(text, (config = loaded.config))
+    }
     return new Exchanges(config, balance)
   }
 

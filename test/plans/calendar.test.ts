@@ -33,7 +33,7 @@ function covers(of: (now: number) => Span, from: number, count: number): string 
 }
 
 t.test('windows from a purchase follow each other, whatever the day of the month, leap days and clocks', t => {
-  for (let nth = 0; nth < 120; nth++) {
+  for (let nth = 0; nth < 12; nth++) {
     const at = someTime()
     const zone = random.pick(ZONES) as string
     const period: Period =
@@ -65,7 +65,7 @@ t.test('a month from a purchase ends on the same day, or on the last day of a sh
 t.test('a window from a purchase begins at the same local time, also when clocks are changed', t => {
   const zone = 'Europe/Berlin'
   const at = DateTime.fromISO('2027-03-20T09:30', { zone }).toMillis()
-  for (let day = 0; day < 300; day++) {
+  for (let day = 0; day < 30; day++) {
     const { from } = windowSince(at, { per: 'day', zone }, at + day * DAY_MS + 12 * HOUR_MS)
     t.equal(DateTime.fromMillis(from, { zone }).toFormat('HH:mm'), '09:30')
   }
@@ -73,7 +73,7 @@ t.test('a window from a purchase begins at the same local time, also when clocks
 })
 
 t.test('windows of a calendar cover the time in every zone', t => {
-  for (let nth = 0; nth < 60; nth++) {
+  for (let nth = 0; nth < 12; nth++) {
     const calendar = {
       per: PERS[nth % 3] as 'day',
       zone: random.pick(ZONES) as string,
@@ -96,7 +96,7 @@ t.test('a clock that jumps back or ahead finds the window that it would have fou
   const plan = planFrom(
     JSON.stringify(newPlan({ then: 'refuse', windows: [{ requests: 1, per: 'month', anchor: 'purchase' }, { requests: 1, per: 'week', anchor: 'Mon 08:00', zone: 'Europe/Berlin' }] }, someTime())), // prettier-ignore
   )
-  for (let nth = 0; nth < 500; nth++) {
+  for (let nth = 0; nth < 50; nth++) {
     const now = plan.at + random.below(5 * 365 * 24) * HOUR_MS
     for (const place of [0, 1]) {
       const span = spanOf(plan, place, now)

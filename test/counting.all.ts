@@ -1,0 +1,142 @@
+import { readFileSync } from 'node:fs'
+import { request } from 'node:http'
+import t, { type Test } from 'tap'
+import { type Counting, type Counts, JSON_REPLY, startCounting, streamOf } from './counting.ts'
+import type { Edit } from './gateway-file.ts'
+import { rowsOf, writeTable } from './tables.ts'
+import { json, ScriptedUpstream, sse } from './upstream.ts'
+
+/**
+ * What a request costs in commands, calls and objects, which does not depend on the machine. docs/performance.md has the
+ * table, and the ranges within which it must stay.
+ */
+
+const PAGE = new URL('../docs/performance.md', import.meta.url)
+const HEADING = 'a request, with its share of recording'
+/** Requests that warm the gateway up. */
+const WARM = 60
+/** Times that each case is counted. The median is reported, so that what happens once a second falls out. */
+const TIMES = 7
+const BODY = { model: 'acme/famB-4.5', messages: [{ role: 'user', content: 'Hi' }] }
+
+const COLUMNS = ['commands', 'roundTrips', 'turns', 'reads', 'writes', 'promises', 'parsed', 'messages'] as const
+type Column = (typeof COLUMNS)[number]
+
+/** Sends a request, and returns the number of headers of the reply. */
+function send({ running }: Counting, key: string, body: object): Promise<number> {
+  return new Promise((resolve, reject) => {
+    const headers = { authorization: `Bearer ${key}`, 'content-type': 'application/json' }
+    request(`${running.url}/v1/chat/completions`, { method: 'POST', headers }, res => {
+      res
+        .resume()
+        .on('end', () =>
+          res.statusCode === 200 ? resolve(res.rawHeaders.length / 2) : reject(new Error(`status ${res.statusCode}`)),
+        )
+    })
+      .on('error', reject)
+      .end(JSON.stringify(body))
+  })
+}
+
+/** Sends requests with these keys, one after the other or at once. */
+type Way = (counting: Counting, keys: readonly string[], body: object) => Promise<number>
+
+const inTurn: Way = async (counting, keys, body) => {
+  let headers = 0
+  for (const key of keys) headers = await send(counting, key, body)
+  return headers
+}
+const atOnce: Way = async (counting, keys, body) =>
+  (await Promise.all(keys.map(key => send(counting, key, body))))[0] ?? 0
+
+/** Counts what one of several requests costs in the median. */
+async function costOf(
+  counting: Counting,
+  keys: readonly string[],
+  way: Way,
+  body: object = BODY,
+): Promise<Record<Column, number> & { readonly headers: number }> {
+  for (let sent = 0; sent < WARM; sent += keys.length) await way(counting, keys, body)
+  await counting.rest()
+  const rounds: Counts[] = []
+  let headers = 0
+  // What a count costs itself.
+  const [first, second] = [await counting.counts(), await counting.counts()]
+  for (let time = 0; time < TIMES; time++) {
+    const before = await counting.counts()
+    headers = await way(counting, keys, body)
+    await counting.rest()
+    const after = await counting.counts()
+    const cost = (name: Column): number => (after[name] - before[name] - (second[name] - first[name])) / keys.length
+    rounds.push(Object.fromEntries(COLUMNS.map(name => [name, cost(name)])) as unknown as Counts)
+  }
+  const median = (name: Column): number => rounds.map(each => each[name]).sort((a, b) => a - b)[TIMES >> 1] as number
+  return { ...(Object.fromEntries(COLUMNS.map(name => [name, median(name)])) as Record<Column, number>), headers }
+}
+
+async function keysOf({ place }: Counting, count: number, ...more: string[]): Promise<string[]> {
+  const { out } = await place.run('keys', 'create', '--type', 'famB', '--count', String(count), '--json', ...more)
+  return out.trim().split('\n').map(line => (JSON.parse(line) as { key: string }).key) // prettier-ignore
+}
+
+/** Creates a key, one of three, of a balance with a plan of three windows. */
+async function keyWithPlan(counting: Counting): Promise<string> {
+  const terms = '{ windows: [{ credits: 100, per: month }, { credits: 50, per: 5h }, { requests: 10000, per: day }] }'
+  const { id } = JSON.parse((await counting.place.run('balances', 'create', '--json')).out)
+  await counting.place.run('balances', 'plan', 'set', id, '--terms', terms)
+  return (await keysOf(counting, 3, '--balance', id))[2] ?? ''
+}
+
+/** Starts a gateway that counts, whose provider answers as it is asked. */
+function start(t: Test, upstream: ScriptedUpstream, edit: Edit): Promise<Counting> {
+  upstream.script = ({ json: { stream } }, res) => (stream === true ? sse(res, streamOf(200)) : json(res, JSON_REPLY))
+  // One run records what a case has sent.
+  return startCounting(t, upstream, file => edit(file.set('ledger.archiveEvery', '1s')))
+}
+
+t.test('a request costs what docs/performance.md states', async t => {
+  const upstream = await ScriptedUpstream.start(t)
+  const counting = await start(t, upstream, file => file.set('ledger.keyCache', '10m'))
+  const forgetful = await start(t, upstream, file => file.set('ledger.keyCache', '1ms'))
+  const [one = ''] = await keysOf(counting, 1, '--credits', '1000')
+  const [unknown = ''] = await keysOf(forgetful, 1, '--credits', '1000')
+  const times = (key: string, count: number): string[] => Array.from({ length: count }, () => key)
+  const stream = { ...BODY, stream: true, stream_options: { include_usage: true } }
+  const costs = [
+    ['JSON, alone', await costOf(counting, times(one, 20), inTurn)],
+    ['a stream of 200 events, alone', await costOf(counting, times(one, 20), inTurn, stream)],
+    // Those who come together share their round trips.
+    ['JSON, 32 at once', { ...(await costOf(counting, times(one, 32), atOnce)), roundTrips: NaN }],
+    ['JSON, a key out of the cache', await costOf(forgetful, times(unknown, 20), inTurn)],
+    [
+      'JSON, a key with a plan of three windows',
+      await costOf(counting, times(await keyWithPlan(counting), 20), inTurn),
+    ],
+    ['JSON, 100 keys in turn', await costOf(counting, await keysOf(counting, 100, '--credits', '10'), inTurn)],
+  ] as const
+  const names = [...COLUMNS, 'headers'] as const
+  if (process.env['WRITE_TABLES'] !== undefined)
+    writeTable(
+      PAGE,
+      HEADING,
+      costs.map(([title, cost]) => [title, ...names.map(name => rangeOf(name, cost[name]))]),
+    )
+  const stated = rowsOf(readFileSync(PAGE, 'utf8'), HEADING)
+  t.same(stated.map(([title]) => title), costs.map(([title]) => title)) // prettier-ignore
+  for (const [nth, [title, cost]] of costs.entries())
+    for (const [at, name] of names.entries()) {
+      const cell = stated[nth]?.[at + 1] ?? ''
+      if (cell === '-') continue
+      const [from = NaN, to = from] = cell.split(' to ').map(Number)
+      t.ok(cost[name] >= from && cost[name] <= to, `${title}: ${cost[name]} ${name}, ${cell} is stated`)
+    }
+})
+
+/** Returns the range that a count must stay in: it is exact, or what differs between machines is left room for. */
+function rangeOf(name: Column | 'headers', count: number): string {
+  if (name === 'headers') return String(count)
+  if (Number.isNaN(count)) return '-'
+  const part = name === 'turns' || name === 'reads' || name === 'writes' ? 0.25 : 0.08
+  const room = Math.max(count * part, 0.3)
+  return `${Math.max(0, count - room).toFixed(1)} to ${(count + room).toFixed(1)}`
+}
