@@ -55,8 +55,8 @@ export interface Counting {
   readonly place: Place
   readonly running: Running
   /** Waits until nothing is held and everything is recorded. */
-  rest(): Promise<void>
-  counts(): Promise<Counts>
+  readonly rest: () => Promise<void>
+  readonly counts: () => Promise<Counts>
 }
 
 /** Starts a gateway that counts, with a Redis of its own. */

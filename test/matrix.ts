@@ -1,9 +1,12 @@
 /**
- * Runs the stories of the ledger on PostgreSQL, and on a cluster of three Redis servers. `npm test` runs them on SQLite
- * and on one Redis.
+ * Runs the stories of the ledger on PostgreSQL, and on a cluster of three Redis servers. The tiers run them on SQLite and on
+ * one Redis.
+ *
+ * npm run matrix            all stories
+ * npm run matrix -- money   these stories
  */
 import { spawn } from 'node:child_process'
-import { mkdirSync, mkdtempSync, rmSync } from 'node:fs'
+import { globSync, mkdirSync, mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { Redis } from 'ioredis'
@@ -14,6 +17,9 @@ import { PostgresServer } from './postgres.ts'
 const STORIES = ['money', 'budget', 'charges', 'retries', 'lookups', 'usage', 'leaving']
 /** Stories with a Redis of their own, which they stop, kill or empty. */
 const WITH_OWN_REDIS = ['crash', 'store', 'rebuild', 'gateways', 'failing-commands', 'stopping', 'workers']
+
+const asked = process.argv.slice(2)
+const isAsked = (story: string): boolean => asked.length === 0 || asked.includes(story)
 
 const SLOTS = 16_384
 
@@ -43,8 +49,10 @@ async function startCluster(folder: string): Promise<{ url: string; stop(): void
 }
 
 function run(title: string, stories: readonly string[], env: Record<string, string>): Promise<boolean> {
-  console.log(`\n${title}: ${stories.join(', ')}`)
-  const files = stories.map(story => `test/story/${story}.test.ts`)
+  const chosen = stories.filter(isAsked)
+  if (chosen.length === 0) return Promise.resolve(true)
+  console.log(`\n${title}: ${chosen.join(', ')}`)
+  const files = chosen.flatMap(story => globSync(`test/story/${story}.{test,all}.ts`))
   const child = spawn(process.execPath, ['test/run.ts', ...files], {
     stdio: 'inherit',
     env: { ...process.env, ...env },

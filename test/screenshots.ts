@@ -1,6 +1,6 @@
 /**
- * Renews the screenshots in docs/images: `npm run screenshots`. A gateway with the simulated provider gets keys, codes and
- * thirty days of made-up usage.
+ * Renews the screenshots in docs/images: `npm run screenshots`, or `npm run screenshots -- admin-keys` for some of them. A
+ * gateway with the simulated provider gets keys, codes and thirty days of made-up usage. IMAGES names another folder.
  */
 import { mkdirSync } from 'node:fs'
 import { join } from 'node:path'
@@ -13,7 +13,9 @@ import type { EndedEntry } from '../core/records/entry.ts'
 import { DESKTOP, type Look, openPage, PHONE, stopBrowser } from './browser.ts'
 import { startStandalone } from './standalone.ts'
 
-const IMAGES = fileURLToPath(new URL('../docs/images/', import.meta.url))
+const IMAGES = process.env['IMAGES'] ?? fileURLToPath(new URL('../docs/images/', import.meta.url))
+const asked = process.argv.slice(2)
+const isAsked = (name: string): boolean => asked.length === 0 || asked.includes(name)
 const DAY_MS = 86_400_000
 const MODELS = ['acme/famC-5.6-sol', 'acme/famC-5.5', 'acme/famC-5.6-luna']
 
@@ -120,6 +122,7 @@ async function tokenOf(): Promise<string> {
 }
 
 async function customer(name: string, url: string, secret: string, tab: string, look: Look): Promise<void> {
+  if (!isAsked(name)) return
   const { page, context } = await openPage(`${url}#${tab}`, look)
   await page.getByLabel('Your API key').fill(secret)
   await page.getByRole('button', { name: 'Show my key' }).click()
@@ -130,6 +133,7 @@ async function customer(name: string, url: string, secret: string, tab: string, 
 }
 
 async function operator(name: string, url: string, token: string, area: string, look: Look): Promise<void> {
+  if (!isAsked(name)) return
   const { page, context } = await openPage(`${url}#/${area}`, look)
   await page.getByLabel('Token').fill(token)
   await page.getByRole('button', { name: 'Sign in' }).click()

@@ -1,5 +1,5 @@
 /**
- * Four accounts of one upstream for two minutes: one fails three in ten requests, one is slow, one dies, and one comes
+ * Four accounts of one upstream for two minutes, or as long as SOAK_MS says: one fails three in ten requests, one is slow, one dies, and one comes
  * back. No customer may notice, and every credit must be accounted for.
  */
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'

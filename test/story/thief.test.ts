@@ -6,9 +6,9 @@ import { ACCOUNTS, edit, type Models, teach, undeclared } from './thief-edit.ts'
 import { customer, Provider, serve } from './thief.ts'
 
 /** Number of customers: some in `npm test`, more in `npm run test:all`, and most in `npm run simulate`. */
-const CASES = Number(process.env['CASES'] ?? 100)
-/** Customers at once. */
-const CROWD = Math.min(CASES, 250)
+const CASES = Number(process.env['CASES'] ?? 120)
+/** Customers at once. Each gateway has a crowd. */
+const CROWD = Math.min(CASES / 2, 250)
 const SEED = Number(process.env['SEED'] ?? 20261124)
 
 t.test(
