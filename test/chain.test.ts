@@ -14,6 +14,7 @@ import { json, ScriptedUpstream, sse } from './upstream.ts'
 import { bodyOf } from 'tollgate/testing'
 import type { Edit } from './gateway-file.ts'
 import { matchAll } from './matching.ts'
+import { DONE, STOP, text, usage } from './chat-events.ts'
 
 /** Imports `definePlugin` as a plugin with these hooks needs it: some hooks only the built-in plugins have. */
 function defining(hooks: string): string {
@@ -61,9 +62,7 @@ async function withProbe(
 }
 
 const BODY = { model: 'acme/famC-5.5', messages: [] }
-const STREAM =
-  'data: {"choices":[{"index":0,"delta":{"content":"x"},"finish_reason":"stop"}]}\n\n' +
-  'data: {"choices":[],"usage":{"prompt_tokens":1,"completion_tokens":1}}\n\ndata: [DONE]\n\n'
+const STREAM = 'data: {"choices":[{"index":0,"delta":{"content":"x"},"finish_reason":"stop"}]}\n\n' + usage(1, 1) + DONE
 const REPLY = {
   choices: [{ message: { content: 'x' }, finish_reason: 'stop' }],
   usage: { prompt_tokens: 1, completion_tokens: 1 },
@@ -71,11 +70,7 @@ const REPLY = {
 
 t.test('hooks run down, then up, then settle once', async t => {
   const upstream = await ScriptedUpstream.start(t)
-  upstream.script = (_received, res) =>
-    sse(
-      res,
-      'data: {"choices":[{"delta":{"content":"a"}}]}\n\ndata: {"choices":[{"delta":{},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n',
-    )
+  upstream.script = (_received, res) => sse(res, text('a') + STOP + DONE)
   const { g, notes } = await withProbe(
     t,
     upstream,

@@ -5,6 +5,7 @@
 import { charge, type Price } from '../core/money/price.ts'
 import { NO_USAGE } from '../core/money/usage.ts'
 import { json, type Received, type ScriptedUpstream, sse } from './upstream.ts'
+import { DONE } from './chat-events.ts'
 
 /** A call that a reply makes. */
 export interface Call {
@@ -237,7 +238,7 @@ const STREAMS: Readonly<Record<string, (reply: Record<string, any>) => string>> 
         .join('') +
       delta({}, finish_reason) +
       chunk({ choices: [], usage }) +
-      'data: [DONE]\n\n'
+      DONE
     )
   },
 }

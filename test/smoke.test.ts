@@ -3,13 +3,13 @@ import { audit } from '../core/ledger/audit.ts'
 import { holdsOf, until } from './gateway.ts'
 import { json, ScriptedUpstream } from './upstream.ts'
 import { withVictims } from './victims.ts'
+import { text } from './chat-events.ts'
 
 /** The command as an operator runs it. `npm run test:all` has more processes, workers and kills. */
 
 const BODY = { model: 'acme/famC-5.5', max_tokens: 100, messages: [{ role: 'user', content: 'hi' }] }
 const USAGE = { prompt_tokens: 10, completion_tokens: 60 }
-const DELTA =
-  'data: {"choices":[{"index":0,"delta":{"content":"thirty bytes of one long tale "},"finish_reason":null}]}\n\n'
+const DELTA = text('thirty bytes of one long tale ')
 
 t.test('a gateway that is killed in the middle of a stream has charged each request once, and right', async t => {
   const upstream = await ScriptedUpstream.start(t)

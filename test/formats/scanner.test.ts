@@ -6,6 +6,7 @@ import { OutputBytes } from '../../core/upstream/relay/event-filter.ts'
 import { PassThroughFilter } from '../../core/upstream/relay/stream-filter.ts'
 import modelGate from '../../plugins/model-gate.ts'
 import { bodyOf, drive } from 'tollgate/testing'
+import { DONE } from '../chat-events.ts'
 
 t.test('the scanner finds the same in unparsed events as in parsed ones', t => {
   const format = FORMATS['chat-completions']
@@ -322,7 +323,7 @@ for (const name of Object.keys(EVENTS) as FormatName[]) {
 /** A scanner that looks back from each of these would take minutes for a megabyte. */
 const LONG: Readonly<Record<string, string>> = {
   'events that tell something, with CRLF': 'data: [DONE]\r\n\r\n'.repeat(65_000),
-  'events that tell something, behind a lone CR': `\r${'data: [DONE]\n\n'.repeat(75_000)}`,
+  'events that tell something, behind a lone CR': `\r${DONE.repeat(75_000)}`,
   'a line full of what is taken out at its end': `data: {"c":[${'{"b":[],"usage":null},'.repeat(50_000)}1]}\n\n`,
   'blank lines': '\n'.repeat(1_000_000),
   'a line full of types of events': `data: {"type":"response.created","enum":[${'"response.output_text.done",'.repeat(40_000)}1]}\n\n`,

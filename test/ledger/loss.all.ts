@@ -162,7 +162,7 @@ t.test('a store that has been emptied is reported once in a while, not at each l
 })
 
 /** A gateway on a Redis of its own, an account, and the name of the store's key `meta`. */
-async function scene(t: Test): Promise<{ g: TestGateway; account: string; redis: RealRedis; meta: string }> {
+async function losing(t: Test): Promise<{ g: TestGateway; account: string; redis: RealRedis; meta: string }> {
   const redis = await RealRedis.start(t)
   const g = await startGateway(t, { edit: ownPrefix, env: { REDIS_URL: redis.url, ...recordsEnv() } })
   const account = await g.id(await g.key('famC', 1n))
@@ -170,7 +170,7 @@ async function scene(t: Test): Promise<{ g: TestGateway; account: string; redis:
 }
 
 t.test('what is lost is counted from the last moment at which the server was known', { skip }, async t => {
-  const { g, redis, meta } = await scene(t)
+  const { g, redis, meta } = await losing(t)
   const { continuity, records } = g.gateway.ledger
   const next = records.nextEpoch.bind(records)
   let failed = 0
@@ -188,7 +188,7 @@ t.test('what is lost is counted from the last moment at which the server was kno
 })
 
 t.test('processes that start while the store is being restored wait for that', { skip }, async t => {
-  const { g, redis, meta } = await scene(t)
+  const { g, redis, meta } = await losing(t)
   const { scripts, records, restorer } = g.gateway.ledger
   g.gateway.ledger.continuity.close()
   await redis.command('HSET', meta, 'servers', 'another')
@@ -203,7 +203,7 @@ t.test('processes that start while the store is being restored wait for that', {
 })
 
 t.test('a store of an older epoch than its records is compared with them, and recorded again', { skip }, async t => {
-  const { g, account } = await scene(t)
+  const { g, account } = await losing(t)
   const { ledger } = g.gateway
   // A process that was about to restore the store did not finish.
   await ledger.records.nextEpoch()
@@ -214,7 +214,7 @@ t.test('a store of an older epoch than its records is compared with them, and re
 })
 
 t.test('an account that the surviving store lacks gets its recorded charges once', { skip }, async t => {
-  const { g, account, redis, meta } = await scene(t)
+  const { g, account, redis, meta } = await losing(t)
   const { ledger } = g.gateway
   for (let nth = 0; nth < 3; nth++) settle(ledger, account)
   await ledger.scripts.answered()
@@ -233,7 +233,7 @@ t.test('an account that the surviving store lacks gets its recorded charges once
 })
 
 t.test('records are used with one store at a time, and an earlier one can be filled again', { skip }, async t => {
-  const { g, account, redis } = await scene(t)
+  const { g, account, redis } = await losing(t)
   const { ledger, config, store } = g.gateway
   const second = await RealRedis.start(t)
   const place = { ...config.store, address: parseAddress(second.url) }
@@ -291,13 +291,13 @@ t.test('processes that start together make one store of an empty one', { skip },
 })
 
 t.test('an idle gateway learns that its records are used with another store', { skip }, async t => {
-  const { g } = await scene(t)
+  const { g } = await losing(t)
   await g.gateway.records.nextEpoch('another store')
   await until(() => !g.gateway.ledger.continuity.open)
 })
 
 t.test('an account at the largest balance is restored, and closes the store for nobody', { skip }, async t => {
-  const { g, account, redis, meta } = await scene(t)
+  const { g, account, redis, meta } = await losing(t)
   const { ledger } = g.gateway
   const own = ledger.scripts.keys.of(account).account
   const most = 9_000_000_000_000_000n
@@ -332,7 +332,7 @@ t.test('an account at the largest balance is restored, and closes the store for 
 })
 
 t.test('an exchange that ended again is restored, even if another one has its number since', { skip }, async t => {
-  const { g, account, redis, meta } = await scene(t)
+  const { g, account, redis, meta } = await losing(t)
   const { ledger } = g.gateway
   const id = timedId(Date.now() - 7_200_000)
   const entry = { id, account, balance: 0n, bucket: '1.0', waived: 0n, notes: NOTES }
@@ -354,7 +354,7 @@ t.test(
   'a full store takes all but new requests: it settles, changes its leader, learns of keys and is restored',
   { skip },
   async t => {
-    const { g, account, redis, meta } = await scene(t)
+    const { g, account, redis, meta } = await losing(t)
     const { ledger } = g.gateway
     await redis.command('CONFIG', 'SET', 'maxmemory', '1')
     for (let look = 0; look < 5; look++) {

@@ -11,6 +11,7 @@ import {
 import { NO_USAGE } from '../../core/money/usage.ts'
 import { keepsTable } from '../tables.ts'
 import { type Ended, Exchanges, type Going, PLACES, typed } from './exchanges.ts'
+import { DONE } from '../chat-events.ts'
 
 /** Usage as providers really report it: in several events, places, names and types. */
 
@@ -26,7 +27,7 @@ const STREAMS: Readonly<Record<FormatName, (reports: readonly Raw[]) => string>>
     chunk({ choices: [choice({ delta: { content: 'x' } })] }) +
     chunk({ choices: [choice({ finish_reason: 'stop' })] }) +
     reports.map(usage => chunk({ usage })).join('') +
-    'data: [DONE]\n\n',
+    DONE,
   responses: reports =>
     typed({ type: 'response.output_text.delta', delta: 'x' }) +
     typed({

@@ -9,6 +9,7 @@ import { edited } from '../gateway-file.ts'
 import { Place } from '../process.ts'
 import { json, ScriptedUpstream } from '../upstream.ts'
 import { type Got, hooked, Receiver } from './webhook-receiver.ts'
+import { DONE } from '../chat-events.ts'
 
 /** Notices to another system. */
 
@@ -164,7 +165,7 @@ t.test('a newer configuration sends at once, although an older one still has a s
   await until(() => young.got.length === 5)
   t.same(old.got, [])
   const reply = await running.promise
-  reply.end('data: [DONE]\n\n')
+  reply.end(DONE)
   await stream.text()
 })
 

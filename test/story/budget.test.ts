@@ -10,6 +10,7 @@ import { expireHolds, startGateway, type TestGateway, until } from '../gateway.t
 import { json, type Script, ScriptedUpstream } from '../upstream.ts'
 import type { Edit } from '../gateway-file.ts'
 import { matchAll } from '../matching.ts'
+import { DONE } from '../chat-events.ts'
 
 /** Text of one delta: 30 bytes, ten tokens by the estimate. */
 const PIECE = 'thirty bytes of one long tale '
@@ -230,7 +231,7 @@ t.test('a long stream of a customer with credits is extended in time and never c
     res.write(
       `data: ${JSON.stringify({ ...chunk({}), choices: [{ index: 0, delta: {}, finish_reason: 'stop' }], usage: { prompt_tokens: 10, completion_tokens: 4000 } })}\n\n`,
     )
-    res.end('data: [DONE]\n\n')
+    res.end(DONE)
   }
   const { text } = await g.call(CHAT, { key, body: { model: 'acme/famC-5.5', stream: true, messages: [] } })
   t.match(text, '[DONE]')

@@ -2,10 +2,11 @@ import { connect } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import t, { type Test } from 'tap'
 import { parseDecimal } from '../../core/money/credits.ts'
-import { type CallOptions, startGateway, type TestGateway, until } from '../gateway.ts'
-import { json, ScriptedUpstream, type Script } from '../upstream.ts'
+import { type CallOptions, type TestGateway, until } from '../gateway.ts'
+import { json, type Script } from '../upstream.ts'
 import type { Edit, GatewayFile } from '../gateway-file.ts'
 import { matchAll } from '../matching.ts'
+import { scene, type Scene } from '../scene.ts'
 
 /**
  * Ways to pay less than the provider bills, all of which fail, and requests that must not cost an honest customer more.
@@ -27,30 +28,19 @@ const chatUsage = (usage: object): string =>
 const typed = (event: { type: string; [name: string]: unknown }): string =>
   `event: ${event.type}\ndata: ${JSON.stringify(event)}\n\n`
 
-interface Scene {
-  readonly g: TestGateway
-  readonly upstream: ScriptedUpstream
+/** A gateway that makes keys with any number of credits. */
+interface Sold extends Scene {
   key(type: string, credits: string): Promise<string>
 }
 
-async function scene(t: Test, edit: Edit = file => file, now: () => number = Date.now): Promise<Scene> {
-  const upstream = await ScriptedUpstream.start(t)
+async function sold(t: Test, edit: Edit = file => file, now: () => number = Date.now): Promise<Sold> {
   // Rates for long input have tests of their own.
-  const g = await startGateway(t, {
-    upstream: upstream.url,
-    edit: file => edit(file.set('prices.medium.tiers', [])),
-    environment: { now },
-  })
-  const key = async (type: string, credits: string): Promise<string> =>
-    (
-      await g.gateway.keys.changes.create({
-        type,
-        name: '',
-        credits: parseDecimal(credits) as bigint,
-        expiresAt: undefined,
-      })
-    ).secret
-  return { g, upstream, key }
+  const started = await scene(t, file => edit(file.set('prices.medium.tiers', [])), { environment: { now } })
+  const key = async (type: string, credits: string): Promise<string> => {
+    const wish = { type, name: '', credits: parseDecimal(credits) as bigint, expiresAt: undefined }
+    return (await started.g.gateway.keys.changes.create(wish)).secret
+  }
+  return { ...started, key }
 }
 
 /** Changes settings of the model in this file. */
@@ -92,7 +82,7 @@ async function leavesAfter(g: TestGateway, seen: string, path: string, options: 
 }
 
 /** Waits until the gateway has noticed that the client left: it reads on, or has finished. */
-async function alone({ g }: Scene, key: string): Promise<void> {
+async function alone({ g }: Sold, key: string): Promise<void> {
   const account = await g.id(key)
   const { scripts } = g.gateway.ledger
   await until(async () => g.gateway.running === 0 || (await scripts.redis.zcard(scripts.keys.of(account).slots)) > 0)
@@ -101,7 +91,7 @@ async function alone({ g }: Scene, key: string): Promise<void> {
 const nano = async (g: TestGateway, key: string): Promise<bigint> => BigInt((await g.balance(key)).exact.balance)
 
 t.test('a client that leaves between the last content and the usage pays what the provider bills', async t => {
-  const place = await scene(t)
+  const place = await sold(t)
   const { g, upstream } = place
   // Each reply has 4000 hidden tokens, of which nothing was delivered.
   for (const onlyText of [true, false]) {
@@ -144,7 +134,7 @@ t.test('a client that leaves between the last content and the usage pays what th
 })
 
 t.test('a hundred and fifty clients that leave at once are all charged', async t => {
-  const place = await scene(t, file =>
+  const place = await sold(t, file =>
     famC({ reasoning: 'none' })(file)
       .everyUpstream({ timeouts: { usage: '2m' } })
       .set('limits.keepalive', '1s'),
@@ -176,7 +166,7 @@ t.test('a hundred and fifty clients that leave at once are all charged', async t
 t.test(
   'a client that leaves after the last delta of a messages stream pays the reported usage, not an estimate',
   async t => {
-    const place = await scene(t)
+    const place = await sold(t)
     const { g, upstream } = place
     const key = await place.key('famA', '10')
     upstream.script = stream(
@@ -203,7 +193,7 @@ t.test(
 t.test(
   'a stream with hidden reasoning ends when time has used up the balance, as its format ends by length',
   async t => {
-    const place = await scene(t, famC({ outputRate: 6000 }))
+    const place = await sold(t, famC({ outputRate: 6000 }))
     const { g, upstream } = place
     const body = { ...FAMC, stream: true, max_tokens: 100_000 }
     for (const opening of ['', chunk({ role: 'assistant', content: '' })]) {
@@ -222,7 +212,7 @@ t.test(
 )
 
 t.test('a stream whose reasoning could be shown and is not ends when its time has used up the balance', async t => {
-  const place = await scene(t, file => file.model('famA', 'acme/famA-medium-5', { outputRate: 6000 }))
+  const place = await sold(t, file => file.model('famA', 'acme/famA-medium-5', { outputRate: 6000 }))
   const { g, upstream } = place
   const key = await place.key('famA', '0.1')
   const opening = typed({
@@ -240,7 +230,7 @@ t.test('a stream whose reasoning could be shown and is not ends when its time ha
 })
 
 t.test('a client that does not read pays for what its upstream produced', async t => {
-  const place = await scene(t, file =>
+  const place = await sold(t, file =>
     famC({ outputRate: 100_000 })(file).set('upstreams.famC.timeouts', { total: '3s' }),
   )
   const { g, upstream } = place
@@ -268,7 +258,7 @@ t.test('a client that does not read pays for what its upstream produced', async 
 })
 
 t.test('a customer with a small balance is not refused because of an output limit that is never used', async t => {
-  const place = await scene(t)
+  const place = await sold(t)
   const { g, upstream } = place
   const key = await place.key('famC', '0.05')
   upstream.script = stream(chunk({ content: 'x' }, 'stop') + chatUsage({ prompt_tokens: 9, completion_tokens: 5 }))
@@ -277,7 +267,7 @@ t.test('a customer with a small balance is not refused because of an output limi
 })
 
 t.test('a hold covers what a request refers to, not only its own text', async t => {
-  const place = await scene(t)
+  const place = await sold(t)
   const { g, upstream } = place
   upstream.script = (_received, res) =>
     json(res, { choices: [{ message: { content: 'x' } }], usage: { prompt_tokens: 1, completion_tokens: 1 } })
@@ -324,7 +314,7 @@ t.test('a hold covers what a request refers to, not only its own text', async t 
 })
 
 t.test('of several members that limit the output, the largest is held, and all are sent as the largest', async t => {
-  const place = await scene(t)
+  const place = await sold(t)
   const { g, upstream } = place
   const body = { ...FAMC, max_completion_tokens: 1, max_tokens: 16_000 }
   t.equal((await g.call(CHAT, { key: await place.key('famC', '0.05'), body })).status, 429)
@@ -347,7 +337,7 @@ t.test(
   'the tokens that an upstream adds to each prompt are held once they are known: from the file, or from the key',
   async t => {
     for (const stated of [undefined, 1000]) {
-      const place = await scene(t, famC({ reasoning: 'none', ...(stated !== undefined && { overhead: stated }) }))
+      const place = await sold(t, famC({ reasoning: 'none', ...(stated !== undefined && { overhead: stated }) }))
       const { g, upstream } = place
       upstream.script = (_received, res) =>
         json(res, { choices: [{ message: { content: 'x' } }], usage: { prompt_tokens: 1010, completion_tokens: 1 } })
@@ -366,7 +356,7 @@ t.test(
 )
 
 t.test('plausible usage is charged, implausible usage is capped, and an entry can be refunded', async t => {
-  const place = await scene(t)
+  const place = await sold(t)
   const { g, upstream } = place
   const key = await place.key('famC', '100')
   const reports: [string, object, object, bigint][] = [
@@ -429,7 +419,7 @@ t.test('plausible usage is charged, implausible usage is capped, and an entry ca
 
 t.test('a client that interrupts a cached conversation pays the cached price for its cached part', async t => {
   const soon: Edit = file => file.everyUpstream({ timeouts: { usage: '200ms' } })
-  const place = await scene(t, file => soon(famC({ reasoning: 'none' })(file)))
+  const place = await sold(t, file => soon(famC({ reasoning: 'none' })(file)))
   const { g, upstream } = place
   const cases = [
     [
@@ -500,7 +490,7 @@ t.test('a client that interrupts a cached conversation pays the cached price for
 })
 
 t.test('a messages stream that is left before it began is read until its input is known, and no further', async t => {
-  const place = await scene(t)
+  const place = await sold(t)
   const { g, upstream } = place
   const key = await place.key('famA', '10')
   const { opens, open } = gate()
@@ -523,7 +513,7 @@ t.test('a messages stream that is left before it began is read until its input i
 })
 
 t.test('text of a request counts as text, whatever it looks like', async t => {
-  const place = await scene(t)
+  const place = await sold(t)
   const { g, upstream } = place
   upstream.script = (_received, res) =>
     json(res, { type: 'message', content: [], usage: { input_tokens: 1, output_tokens: 1 } })
@@ -547,7 +537,7 @@ t.test('text of a request counts as text, whatever it looks like', async t => {
 })
 
 t.test('disabling, expiry and rotation of a key end its running streams within one renewal', async t => {
-  const place = await scene(t, file => file.set('ledger.lease', '900ms'))
+  const place = await sold(t, file => file.set('ledger.lease', '900ms'))
   const { g, upstream } = place
   const off: [string, (id: string) => Promise<unknown>, RegExp][] = [
     ['disabled', id => g.gateway.keys.changes.disable(id), /has been disabled/],
@@ -581,7 +571,7 @@ t.test('disabling, expiry and rotation of a key end its running streams within o
 })
 
 t.test('with onDisabled: finish such streams run on, as far as their holds', async t => {
-  const place = await scene(t, file =>
+  const place = await sold(t, file =>
     famC({ reasoning: 'none' })(file).set('ledger.lease', '900ms').set('keyTypes.famC.onDisabled', 'finish'),
   )
   const { g, upstream } = place
@@ -605,7 +595,7 @@ t.test('with onDisabled: finish such streams run on, as far as their holds', asy
 t.test('token counting checks status and expiry, and has a rate limit of its own', async t => {
   let ahead = 0
   const now = (): number => Date.now() + ahead
-  const place = await scene(t, file => file.stage('count-tokens', { perMinute: 3 }), now)
+  const place = await sold(t, file => file.stage('count-tokens', { perMinute: 3 }), now)
   const { g, upstream } = place
   upstream.script = (_received, res) => json(res, { input_tokens: 5 })
   const count = async (key: string): Promise<number> =>
@@ -624,7 +614,7 @@ t.test('token counting checks status and expiry, and has a rate limit of its own
 })
 
 t.test('a JSON request takes half of a small balance, but not less than it needs for some output', async t => {
-  const place = await scene(t)
+  const place = await sold(t)
   const { g, upstream } = place
   upstream.script = (_received, res) =>
     json(res, { type: 'message', content: [], usage: { input_tokens: 9, output_tokens: 5 } })
@@ -643,7 +633,7 @@ t.test('a JSON request takes half of a small balance, but not less than it needs
 })
 
 t.test('a request above the concurrency of its key waits for another one to end', async t => {
-  const place = await scene(t, file => file.setAll('keyTypes.famC', { limits: { concurrency: 1, queue: '10s' } }))
+  const place = await sold(t, file => file.setAll('keyTypes.famC', { limits: { concurrency: 1, queue: '10s' } }))
   const { g, upstream } = place
   const { opens, open } = gate()
   let running = 0
@@ -665,7 +655,7 @@ t.test('a request above the concurrency of its key waits for another one to end'
 })
 
 t.test('a reply without a client does not count for concurrency, and is never read beyond its hold', async t => {
-  const place = await scene(t, file =>
+  const place = await sold(t, file =>
     famC({ outputRate: 1 })(file).setAll('keyTypes.famC', { limits: { concurrency: 1, queue: '0s' } }),
   )
   const { g, upstream } = place
@@ -699,7 +689,7 @@ t.test('a reply without a client does not count for concurrency, and is never re
 })
 
 t.test('stored state belongs to the key that created it, and its size is held', async t => {
-  const place = await scene(t)
+  const place = await sold(t)
   const { g, upstream } = place
   let made = 0
   upstream.script = ({ json: asked }, res) => {

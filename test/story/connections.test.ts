@@ -4,6 +4,7 @@ import { type Answer, startGateway, type TestGateway, until } from '../gateway.t
 import { RawClient } from '../raw.ts'
 import { begun, json, ScriptedUpstream } from '../upstream.ts'
 import type { Edit } from '../gateway-file.ts'
+import { DONE, text, usage } from '../chat-events.ts'
 
 /** Behaviour of one client's connections, and its effect on others. */
 
@@ -47,7 +48,7 @@ t.test(
   'a client that pipelines thousands of requests is cut behind the remembered ones, and others are served meanwhile',
   async t => {
     const { g, upstream, key } = await start(t)
-    const replies = begun(upstream, 'data: {"choices":[{"delta":{"content":"a"}}]}\n\n')
+    const replies = begun(upstream, text('a'))
     const attacker = new RawClient(g.gateway.port, post(key, BODY.replace('{', '{"stream":true,')))
     await attacker.saw(/"a"/)
     for (let times = 0; times < 10; times++) attacker.send(get('/').repeat(2000))
@@ -55,7 +56,7 @@ t.test(
     upstream.script = (_received, res) => json(res, REPLY)
     t.equal((await g.call('/v1/chat/completions', { key: other, body: BODY })).status, 200)
     t.ok(g.gateway.running <= 1, 'nothing that was sent ahead runs')
-    replies[0]?.end('data: {"choices":[],"usage":{"prompt_tokens":10,"completion_tokens":5}}\n\ndata: [DONE]\n\n')
+    replies[0]?.end(usage(10, 5) + DONE)
     await attacker.closed
     t.match(attacker.answer, /\[DONE\]/, 'the running reply was brought to its end')
     t.ok(attacker.replies <= 12, `${attacker.replies} replies`)
@@ -68,7 +69,7 @@ t.test(
   'malformed bytes behind a running request are answered after its reply, which is complete and charged',
   async t => {
     const { g, upstream, key } = await start(t)
-    const replies = begun(upstream, 'data: {"choices":[{"delta":{"content":"a"}}]}\n\n')
+    const replies = begun(upstream, text('a'))
     for (const broken of [
       '\0\0\0 nonsense\r\n\r\n',
       'GET / HTTP/9.9\r\n\r\n',
@@ -79,7 +80,7 @@ t.test(
       client.send(broken)
       // Another request shows that the gateway has read the bytes.
       t.equal((await g.call('/health')).status, 200)
-      replies.pop()?.end('data: {"choices":[],"usage":{"prompt_tokens":10,"completion_tokens":5}}\n\ndata: [DONE]\n\n')
+      replies.pop()?.end(usage(10, 5) + DONE)
       await client.closed
       t.match(client.answer, /^HTTP\/1\.1 200[^]*\[DONE\][^]*HTTP\/1\.1 400/, JSON.stringify(broken))
     }
@@ -102,7 +103,7 @@ t.test(
 
 t.test('above idlePerAddress the connection that is idle longest closes, never one that is being served', async t => {
   const { g, upstream, key } = await start(t, file => file.set('limits.idlePerAddress', 3))
-  const replies = begun(upstream, 'data: {"choices":[{"delta":{"content":"a"}}]}\n\n')
+  const replies = begun(upstream, text('a'))
   const served = new RawClient(g.gateway.port, post(key, BODY.replace('{', '{"stream":true,')))
   await served.saw(/"a"/)
   const idle = []
@@ -117,7 +118,7 @@ t.test('above idlePerAddress the connection that is idle longest closes, never o
     [true, true, false, false, false],
   )
   t.notOk(served.socket.closed)
-  replies[0]?.end('data: [DONE]\n\n')
+  replies[0]?.end(DONE)
   for (const client of [...idle, served]) client.socket.destroy()
   const [entry] = await g.settled(key)
   t.notMatch(JSON.stringify(entry), '203.0.113.77', 'a customer sees no address')
@@ -125,7 +126,7 @@ t.test('above idlePerAddress the connection that is idle longest closes, never o
 
 t.test('idlePerAddress also holds after many connections were served at the same time', async t => {
   const { g, upstream, key } = await start(t, file => file.set('limits.idlePerAddress', 3))
-  const replies = begun(upstream, 'data: {"choices":[{"delta":{"content":"a"}}]}\n\n')
+  const replies = begun(upstream, text('a'))
   const clients: RawClient[] = []
   while (clients.length < 6) {
     // Until its request has arrived, a connection is idle.
@@ -134,7 +135,7 @@ t.test('idlePerAddress also holds after many connections were served at the same
     clients.push(client)
   }
   t.notOk(clients.some(({ socket }) => socket.closed))
-  for (const reply of replies) reply.end('data: [DONE]\n\n')
+  for (const reply of replies) reply.end(DONE)
   await Promise.all(clients.map(client => client.saw(/\r\n0\r\n\r\n/)))
   await until(() => clients.filter(({ socket }) => socket.closed).length >= 3)
   t.equal(clients.filter(({ socket }) => socket.closed).length, 3)
@@ -161,13 +162,13 @@ t.test('above limits.connections the connection that is idle longest makes room 
 
 t.test('if all connections are being served, a new one is refused', async t => {
   const { g, upstream, key } = await start(t, file => file.set('limits.connections', 1))
-  const replies = begun(upstream, 'data: {"choices":[{"delta":{"content":"a"}}]}\n\n')
+  const replies = begun(upstream, text('a'))
   const served = new RawClient(g.gateway.port, post(key, BODY.replace('{', '{"stream":true,'), 'connection: close\r\n'))
   await served.saw(/"a"/)
   const refused = new RawClient(g.gateway.port, get('/health'))
   await refused.closed
   t.equal(refused.replies, 0)
-  replies[0]?.end('data: [DONE]\n\n')
+  replies[0]?.end(DONE)
   await served.closed
   t.match(served.answer, /\[DONE\]/)
 })

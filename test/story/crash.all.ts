@@ -8,14 +8,14 @@ import { expireHolds, holdsOf, startGateway, until } from '../gateway.ts'
 import { json, ScriptedUpstream } from '../upstream.ts'
 import { withVictims } from '../victims.ts'
 import type { Edit } from '../gateway-file.ts'
+import { text } from '../chat-events.ts'
 
 const skip = findServer(process.env) === undefined && 'no redis-server on PATH'
 
 const STREAMS = 200
 const BODY = { model: 'acme/famC-5.5', messages: [{ role: 'user', content: 'hi' }], stream: true }
 /** Thirty bytes of text: ten tokens by the estimate. */
-const DELTA =
-  'data: {"choices":[{"index":0,"delta":{"content":"thirty bytes of one long tale "},"finish_reason":null}]}\n\n'
+const DELTA = text('thirty bytes of one long tale ')
 /** Returns what a customer owes who has received so many bytes of deltas, in nano-credits. */
 const owed = (bytes: number): bigint =>
   BigInt(Math.ceil(JSON.stringify(BODY).length / 3)) * 3000n + BigInt((bytes / DELTA.length) * 10) * 15_000n

@@ -3,6 +3,7 @@ import t from 'tap'
 import { upstreamEnv } from '../gateway.ts'
 import { Place } from '../process.ts'
 import { ScriptedUpstream } from '../upstream.ts'
+import { text } from '../chat-events.ts'
 
 t.test('the embedded store is refused in production, and filled from the records when it starts again', async t => {
   const place = new Place(t)
@@ -54,7 +55,7 @@ t.test('with the embedded store, requests that run when the gateway is killed ar
   const upstream = await ScriptedUpstream.start(t)
   upstream.script = (_received, res) => {
     res.writeHead(200, { 'content-type': 'text/event-stream' })
-    res.write('data: {"choices":[{"index":0,"delta":{"content":"x"},"finish_reason":null}]}\n\n')
+    res.write(text('x'))
   }
   const place = new Place(t)
   const env = { PATH: '/nonexistent', REDIS_URL: '', ...upstreamEnv(upstream.url) }

@@ -5,7 +5,7 @@ import { differenceOf } from '../../core/ledger/opinions.ts'
 import { bytesOfId } from '../../core/lib/ids.ts'
 import { parseDecimal } from '../../core/money/credits.ts'
 import type { FormatName } from '../../core/formats/index.ts'
-import { type Answer, startGateway, type TestGateway, until } from '../gateway.ts'
+import { type Answer, until } from '../gateway.ts'
 import { type Edit, rewrite } from '../gateway-file.ts'
 import {
   CALLS,
@@ -24,24 +24,17 @@ import {
   say,
   typed,
 } from '../metering/exchanges.ts'
-import { json, ScriptedUpstream, sse } from '../upstream.ts'
+import { json, sse } from '../upstream.ts'
+import { scene, type Scene } from '../scene.ts'
 
 /**
  * What providers bill beside tokens, from the client to the history: a story for each member. test/metering/ has the rules
  * in every format.
  */
 
-interface Scene {
-  readonly g: TestGateway
-  readonly upstream: ScriptedUpstream
-}
-
 /** @param price settings for the price of all models in this file */
-async function scene(t: Test, price?: string, edit: Edit = file => file): Promise<Scene> {
-  const upstream = await ScriptedUpstream.start(t)
-  upstream.script = ({ path }, res) => json(res, reply(path))
-  const g = await startGateway(t, { upstream: upstream.url, edit: file => edit(priced(price)(file)) })
-  return { g, upstream }
+function pricedScene(t: Test, price?: string, edit: Edit = file => file): Promise<Scene> {
+  return scene(t, file => edit(priced(price)(file)), { script: ({ path }, res) => json(res, reply(path)) })
 }
 
 async function ask({ g }: Scene, format: FormatName, more: object, key: string): Promise<Answer> {
@@ -62,7 +55,7 @@ async function charged(
 }
 
 t.test('a refused member is named in the error of each format, and a dropped one in a header', async t => {
-  const place = await scene(t)
+  const place = await pricedScene(t)
   for (const format of FORMATS) {
     const key = await place.g.key(PLACES[format].type)
     const before = place.upstream.requests.length
@@ -81,7 +74,7 @@ t.test('a refused member is named in the error of each format, and a dropped one
 })
 
 t.test('a translated request carries a tier only between formats that both have tiers', async t => {
-  const { g, upstream } = await scene(t, FACTORS, file => file.set('upstreams.famC.speaks', ['responses']))
+  const { g, upstream } = await pricedScene(t, FACTORS, file => file.set('upstreams.famC.speaks', ['responses']))
   const key = await g.key('famC')
   upstream.script = ({ path }, res) => json(res, reply(path, {}, { service_tier: 'priority' }))
   await g.call(CHAT, { key, body: request('chat-completions', 'acme/famC-5.5', { service_tier: 'priority' }) })
@@ -90,7 +83,7 @@ t.test('a translated request carries a tier only between formats that both have 
 })
 
 t.test('fifty background requests on a key with 0.02 credits reach no provider and cost nothing', async t => {
-  const { g, upstream } = await scene(t)
+  const { g, upstream } = await pricedScene(t)
   const { secret: key } = await g.gateway.keys.changes.create({
     type: 'famC',
     name: '',
@@ -108,7 +101,7 @@ t.test('fifty background requests on a key with 0.02 credits reach no provider a
 })
 
 t.test('factors multiply exactly, and the hold uses the dearest one requested', async t => {
-  const place = await scene(t, FACTORS)
+  const place = await pricedScene(t, FACTORS)
   place.upstream.script = (_received, res) =>
     json(res, reply(MESSAGES, { service_tier: 'priority', speed: 'fast', inference_geo: 'us' }))
   const more = { service_tier: 'priority', speed: 'fast', inference_geo: 'us' }
@@ -136,7 +129,7 @@ t.test('factors multiply exactly, and the hold uses the dearest one requested', 
 })
 
 t.test('calls that a stream has reported are charged, even if its client leaves early', async t => {
-  const place = await scene(t, CALLS, file => file.everyUpstream({ onDisconnect: 'cancel' }))
+  const place = await pricedScene(t, CALLS, file => file.everyUpstream({ onDisconnect: 'cancel' }))
   const { g, upstream } = place
   const item = (event: string, index: number, type?: string): string =>
     typed({
@@ -215,7 +208,7 @@ t.test('calls that a stream has reported are charged, even if its client leaves 
 })
 
 t.test('media have rates of their own, as input and as output', async t => {
-  const place = await scene(t, 'tiers: [], audioInput: 40, audioOutput: 80, imageInput: 5, imageOutput: 60')
+  const place = await pricedScene(t, 'tiers: [], audioInput: 40, audioOutput: 80, imageInput: 5, imageOutput: 60')
   const sound = { type: 'input_audio', input_audio: { data: 'AAAA', format: 'wav' } }
   place.upstream.script = ({ path }, res) =>
     json(
@@ -232,7 +225,7 @@ t.test('media have rates of their own, as input and as output', async t => {
   })
   t.equal(cost, 3n * INPUT + 4n * 40_000n + 3n * 5000n + 3n * OUTPUT + 15n * 80_000n + 2n * 60_000n)
   t.same(entry['unpriced'], [])
-  const bare = await scene(t)
+  const bare = await pricedScene(t)
   t.match((await charged(bare, 'chat-completions', { messages: say([sound]) })).answer, {
     status: 400,
     json: { error: { message: /Sound has no price here/ } },
@@ -244,7 +237,9 @@ t.test('media have rates of their own, as input and as output', async t => {
 })
 
 t.test('an advisor is sent under its upstream name, and charged as its own model', async t => {
-  const place = await scene(t, undefined, file => file.model('famA', 'acme/famA-large-5', { sends: 'vendor-large' }))
+  const place = await pricedScene(t, undefined, file =>
+    file.model('famA', 'acme/famA-large-5', { sends: 'vendor-large' }),
+  )
   const { upstream } = place
   const tool = { type: 'advisor_20260301', name: 'advisor', model: 'acme/famA-large-5' }
   const iterations = [
@@ -268,7 +263,7 @@ t.test('an advisor is sent under its upstream name, and charged as its own model
 })
 
 t.test('allowed fallbacks are sent under their upstream names, and the model that served is charged', async t => {
-  const place = await scene(t, undefined, file =>
+  const place = await pricedScene(t, undefined, file =>
     file.set('keyTypes.famC.policy', { models: 'allow' }).model('famC', 'acme/famC-5.6-sol', { sends: 'vendor-sol' }),
   )
   const { upstream } = place
@@ -281,7 +276,7 @@ t.test('allowed fallbacks are sent under their upstream names, and the model tha
 })
 
 t.test('streams report tiers, media and calls as JSON replies do', async t => {
-  const place = await scene(t, `${FACTORS}, calls: { webSearch: 0.01 }`)
+  const place = await pricedScene(t, `${FACTORS}, calls: { webSearch: 0.01 }`)
   const { g, upstream } = place
   const streams: Readonly<Record<string, string>> = {
     [CHAT]: `data: ${JSON.stringify({ id: 'c', choices: [{ index: 0, delta: { content: 'x' }, finish_reason: 'stop' }], service_tier: 'priority' })}\n\ndata: ${JSON.stringify({ id: 'c', choices: [], usage: { prompt_tokens: 10, completion_tokens: 20 } })}\n\ndata: [DONE]\n\n`,
@@ -323,7 +318,7 @@ t.test(
         wholesale: { input: 2, output: 10, tiers: [] },
         dear: { input: 30, output: 150, tiers: [] },
       })
-    const place = await scene(t, undefined, file =>
+    const place = await pricedScene(t, undefined, file =>
       prices(file).setAll('upstreams.famC', { cost: { 'acme/famC-5.5': 'wholesale', '*': 'dear' }, dollar: 1 }),
     )
     const { g, upstream } = place
@@ -346,7 +341,7 @@ t.test(
 )
 
 t.test('free failures are recorded one by one up to a number a minute, and counted beyond it', async t => {
-  const { g, upstream } = await scene(t, undefined, file => file.set('ledger.freeEntries', 3))
+  const { g, upstream } = await pricedScene(t, undefined, file => file.set('ledger.freeEntries', 3))
   upstream.script = (_received, res) => json(res, { error: { message: 'no' } }, 400)
   const key = await g.key('famC', 1000n)
   const account = await g.id(key)
@@ -379,7 +374,7 @@ t.test('free failures are recorded one by one up to a number a minute, and count
 t.test(
   'every charge can be recomputed from its entry, even after its price changed, and a forged entry is found',
   async t => {
-    const place = await scene(t, `${FACTORS}, calls: { webSearch: 0.01 }, audioInput: 40, audioOutput: 80`)
+    const place = await pricedScene(t, `${FACTORS}, calls: { webSearch: 0.01 }, audioInput: 40, audioOutput: 80`)
     const { g, upstream } = place
     const key = await g.key('famA', 1000n)
     const chat = await g.key('famC', 1000n)
@@ -438,7 +433,7 @@ t.test(
 )
 
 t.test('an audit shows where upstreams report other sums than those that were charged', async t => {
-  const place = await scene(t)
+  const place = await pricedScene(t)
   const { g, upstream } = place
   const key = await g.key('famC')
   const usage = (more: object) => ({ prompt_tokens: 100, completion_tokens: 100, total_tokens: 200, ...more })
@@ -467,7 +462,7 @@ t.test('an audit shows where upstreams report other sums than those that were ch
 t.test(
   'an advisor that was not used is free; one that was costs its input and an answer, even if the balance ends',
   async t => {
-    const place = await scene(t)
+    const place = await pricedScene(t)
     const { g, upstream } = place
     const tools = [{ type: 'advisor_20260301', name: 'advisor', model: 'acme/famA-large-5' }]
     const asks = typed({
@@ -514,7 +509,7 @@ t.test(
 )
 
 t.test('a small balance is never sent upstream as a limit of zero', async t => {
-  const { g, upstream } = await scene(t, CALLS)
+  const { g, upstream } = await pricedScene(t, CALLS)
   for (const credits of [80_000_000n, 120_000_000n, 200_000_000n, 300_000_000n]) {
     const { secret: key } = await g.gateway.keys.changes.create({
       type: 'famC',
@@ -533,7 +528,7 @@ t.test('a small balance is never sent upstream as a limit of zero', async t => {
 })
 
 t.test('predicted text counts as output of a stream that the client left', async t => {
-  const place = await scene(t, undefined, file =>
+  const place = await pricedScene(t, undefined, file =>
     file.everyUpstream({ onDisconnect: 'cancel' }).model('famC', 'acme/famC-5.5', { reasoning: 'none' }),
   )
   const { g, upstream } = place
@@ -561,7 +556,7 @@ t.test('predicted text counts as output of a stream that the client left', async
 })
 
 t.test('a stream whose provider goes on searching ends when the searches have used up the balance', async t => {
-  const { g, upstream } = await scene(t, CALLS)
+  const { g, upstream } = await pricedScene(t, CALLS)
   const { secret: key } = await g.gateway.keys.changes.create({
     type: 'famC',
     name: '',
@@ -601,7 +596,7 @@ t.test('a stream whose provider goes on searching ends when the searches have us
 
 t.test('a stream with an advisor or audio is read on when its client leaves, and charged by its report', async t => {
   const none: Edit = file => file.model('famC', 'acme/famC-5.5', { reasoning: 'none' })
-  const { g, upstream } = await scene(t, 'tiers: [], audioOutput: 80', none)
+  const { g, upstream } = await pricedScene(t, 'tiers: [], audioOutput: 80', none)
   const iterations = [
     { type: 'message', input_tokens: 10, output_tokens: 20 },
     { type: 'advisor_message', model: 'acme/famA-large-5', input_tokens: 30, output_tokens: 40 },
@@ -663,7 +658,7 @@ t.test('a stream with an advisor or audio is read on when its client leaves, and
 })
 
 t.test('images that a tool may create are held, and charged to a client that leaves', async t => {
-  const place = await scene(t, CALLS, file => file.everyUpstream({ onDisconnect: 'cancel' }))
+  const place = await pricedScene(t, CALLS, file => file.everyUpstream({ onDisconnect: 'cancel' }))
   const { g, upstream } = place
   const { secret: poor } = await g.gateway.keys.changes.create({
     type: 'famC',

@@ -10,6 +10,7 @@ import type { Running } from '../process.ts'
 import type { RealRedis } from '../redis.ts'
 import { json, ScriptedUpstream } from '../upstream.ts'
 import { withVictims } from '../victims.ts'
+import { DONE } from '../chat-events.ts'
 
 const skip = findServer(process.env) === undefined && 'no redis-server on PATH'
 const USAGE = { prompt_tokens: 100, completion_tokens: 10 }
@@ -75,14 +76,9 @@ const kind = (
 
 const KINDS: readonly Kind[] = [
   kind('a JSON reply', ['famC', '/v1/chat/completions'], ['', ''], '}'),
-  kind('a chat stream', ['famC', '/v1/chat/completions'], [CHAT, CHAT_END], 'data: [DONE]\n\n'),
-  kind(
-    'a chat stream without [DONE]',
-    ['famC', '/v1/chat/completions'],
-    [CHAT, CHAT_END.replace('data: [DONE]\n\n', '')],
-    END,
-  ),
-  kind('a chat stream that arrives whole', ['famC', '/v1/chat/completions'], ['', CHAT + CHAT_END], 'data: [DONE]\n\n'),
+  kind('a chat stream', ['famC', '/v1/chat/completions'], [CHAT, CHAT_END], DONE),
+  kind('a chat stream without [DONE]', ['famC', '/v1/chat/completions'], [CHAT, CHAT_END.replace(DONE, '')], END),
+  kind('a chat stream that arrives whole', ['famC', '/v1/chat/completions'], ['', CHAT + CHAT_END], DONE),
   kind('a stream of messages', ['famA', '/v1/messages'], [MESSAGE, MESSAGE_END], 'data: {"type":"message_stop"}\n\n'),
   kind('a stream of responses', ['famC', '/v1/responses'], [RESPONSE, RESPONSE_END], '}}\n\n'),
   kind('a translated stream', ['famC', '/v1/messages'], [RESPONSE, RESPONSE_END], 'data: {"type":"message_stop"}\n\n'),

@@ -8,15 +8,14 @@ import { startGateway, type TestGateway, until } from '../gateway.ts'
 import { begun, json, ScriptedUpstream } from '../upstream.ts'
 import type { Edit } from '../gateway-file.ts'
 import { matchAll } from '../matching.ts'
+import { DONE, STOP, text, usage } from '../chat-events.ts'
 
 /** Clients that leave while their upstream is read on for its usage. */
 
 const CHAT = '/v1/chat/completions'
 const BODY = { model: 'acme/famC-5.5', messages: [{ role: 'user', content: 'hi' }] }
-const DELTA = 'data: {"choices":[{"index":0,"delta":{"content":"Hello"},"finish_reason":null}]}\n\n'
-const FINISH =
-  'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\n' +
-  'data: {"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":700}}\n\ndata: [DONE]\n\n'
+const DELTA = text('Hello')
+const FINISH = STOP + usage(9, 700) + DONE
 
 interface Scene {
   readonly g: TestGateway

@@ -8,8 +8,11 @@ import { ERRORS } from '../../core/errors.ts'
 import { FIELDS } from '../../core/ledger/script/names.ts'
 import { keyView } from '../../core/operator/key-view.ts'
 import type { RecordedKey } from '../../core/records/key-records.ts'
-import { startGateway, type TestGateway, until } from '../gateway.ts'
-import { json, ScriptedUpstream } from '../upstream.ts'
+import { type TestGateway, until } from '../gateway.ts'
+import { json } from '../upstream.ts'
+import type { Edit } from '../gateway-file.ts'
+import { scene, type Scene } from '../scene.ts'
+import type { Script } from '../upstream.ts'
 
 const MODEL = 'acme/famC-5.5'
 const OTHER = 'acme/famC-5.6-luna'
@@ -19,26 +22,27 @@ const BODY = { model: MODEL, max_tokens: 100, messages }
 const MINUTE_MS = 60_000
 
 /** A gateway whose upstream answers with 10 tokens of input and 60 of output. */
-async function scene(t: Test, limits: object): Promise<{ g: TestGateway; upstream: ScriptedUpstream }> {
-  const upstream = await ScriptedUpstream.start(t)
-  upstream.script = ({ path }, res) =>
-    path.endsWith('/messages')
-      ? json(res, {
-          id: 'msg_1',
-          type: 'message',
-          role: 'assistant',
-          model: 'm',
-          content: [{ type: 'text', text: 'x' }],
-          stop_reason: 'end_turn',
-          usage: { input_tokens: 10, output_tokens: 60 },
-        })
-      : json(res, {
-          choices: [{ message: { content: 'x' }, finish_reason: 'stop' }],
-          usage: { prompt_tokens: 10, completion_tokens: 60 },
-        })
-  const edit = (file: any) =>
+const answer: Script = ({ path }, res) =>
+  path.endsWith('/messages')
+    ? json(res, {
+        id: 'msg_1',
+        type: 'message',
+        role: 'assistant',
+        model: 'm',
+        content: [{ type: 'text', text: 'x' }],
+        stop_reason: 'end_turn',
+        usage: { input_tokens: 10, output_tokens: 60 },
+      })
+    : json(res, {
+        choices: [{ message: { content: 'x' }, finish_reason: 'stop' }],
+        usage: { prompt_tokens: 10, completion_tokens: 60 },
+      })
+
+/** A gateway whose key types famC and famA have limits. */
+function limited(t: Test, limits: object): Promise<Scene> {
+  const edit: Edit = file =>
     file.set('keyTypes.famC.limits', limits).set('keyTypes.famA.limits', { requestsPerMinute: 60 })
-  return { g: await startGateway(t, { upstream: upstream.url, edit }), upstream }
+  return scene(t, edit, { script: answer })
 }
 
 /** Uses up the rates of a key, so that the next request fits so many milliseconds later. */
@@ -49,7 +53,7 @@ async function useUp(g: TestGateway, key: string, perMinute: number, waitMs: num
 }
 
 t.test('a key gets the requests of a minute at once, and then one after the other', async t => {
-  const { g, upstream } = await scene(t, { requestsPerMinute: 20 })
+  const { g, upstream } = await limited(t, { requestsPerMinute: 20 })
   const key = await g.key('famC', 10n)
   const answers = await Promise.all(Array.from({ length: 30 }, () => g.call(CHAT, { key, body: BODY })))
   t.equal(answers.filter(({ status }) => status === 200).length, 20)
@@ -64,7 +68,7 @@ t.test('a key gets the requests of a minute at once, and then one after the othe
 })
 
 t.test('the official SDKs wait as long as retry-after-ms says, once, and then succeed', async t => {
-  const { g, upstream } = await scene(t, { requestsPerMinute: 60 })
+  const { g, upstream } = await limited(t, { requestsPerMinute: 60 })
   const clients = {
     famC: (key: string) => new OpenAI({ apiKey: key, baseURL: `${g.url}/v1` }).chat.completions.create({ model: MODEL, messages }), // prettier-ignore
     famA: (key: string) => new Anthropic({ apiKey: key, baseURL: g.url }).messages.create({ model: 'acme/famA-medium-5', max_tokens: 50, messages }), // prettier-ignore
@@ -85,7 +89,7 @@ t.test('the official SDKs wait as long as retry-after-ms says, once, and then su
 })
 
 t.test('tokens are reserved before a request, and corrected when it has ended', async t => {
-  const { g } = await scene(t, { tokensPerMinute: 10_000 })
+  const { g } = await limited(t, { tokensPerMinute: 10_000 })
   const key = await g.key('famC', 10n)
   const answer = await g.call(CHAT, { key, body: BODY })
   t.equal(answer.headers.get('x-ratelimit-limit-tokens'), '10000')
@@ -102,7 +106,7 @@ t.test('tokens are reserved before a request, and corrected when it has ended', 
 })
 
 t.test('a day has its credits, whatever pays them', async t => {
-  const { g } = await scene(t, { creditsPerDay: 0.005 })
+  const { g } = await limited(t, { creditsPerDay: 0.005 })
   const key = await g.key('famC', 10n)
   const answers = await Promise.all(Array.from({ length: 20 }, () => g.call(CHAT, { key, body: BODY })))
   await g.settledAll([key])
@@ -124,7 +128,7 @@ t.test('a day has its credits, whatever pays them', async t => {
 t.test('a key that has used up its day is exhausted in all look-ups until midnight', async t => {
   for (const ofType of [true, false]) {
     const limits = { creditsPerDay: '0.005' }
-    const { g, upstream } = await scene(t, ofType ? limits : {})
+    const { g, upstream } = await limited(t, ofType ? limits : {})
     // A provider that bills more than it was asked for.
     upstream.script = (_received, res) =>
       json(res, {
@@ -186,7 +190,7 @@ t.test('a look-up names what keeps a key from buying for longest', async t => {
 })
 
 t.test('the narrower limit of a key and of its type counts', async t => {
-  const { g } = await scene(t, { requestsPerMinute: 50, maxOutput: 80, models: [MODEL, OTHER] })
+  const { g } = await limited(t, { requestsPerMinute: 50, maxOutput: 80, models: [MODEL, OTHER] })
   const limits = JSON.stringify({ requestsPerMinute: 3, models: [MODEL], maxInput: 500, addresses: ['127.0.0.1'] })
   const wish = { type: 'famC', name: '', credits: 1_000_000_000n, expiresAt: undefined, limits }
   const { secret: key, key: record } = await g.gateway.keys.changes.create(wish)
@@ -209,7 +213,7 @@ t.test('the narrower limit of a key and of its type counts', async t => {
 })
 
 t.test("a cap of the type limits each of its keys' lives", async t => {
-  const { g } = await scene(t, { credits: 0.003 })
+  const { g } = await limited(t, { credits: 0.003 })
   const key = await g.key('famC', 10n)
   let done = 0
   for (;;) {

@@ -1,26 +1,23 @@
 import t, { type Test } from 'tap'
 import type { FormatName } from '../../core/formats/index.ts'
-import { type Answer, type CallOptions, startGateway, type TestGateway } from '../gateway.ts'
+import { type Answer, type CallOptions } from '../gateway.ts'
 import type { Edit } from '../gateway-file.ts'
 import { FORMATS, MESSAGES, PLACES, reply, request, RESPONSES, typed } from '../metering/exchanges.ts'
-import { json, ScriptedUpstream, sse } from '../upstream.ts'
+import { json, sse } from '../upstream.ts'
+import { scene, type Scene } from '../scene.ts'
 
 /** Which members, tools, query parameters and headers of a request reach the provider. */
 
-interface Scene {
-  readonly g: TestGateway
-  readonly upstream: ScriptedUpstream
+/** A gateway with a key of each format's type. */
+interface Keyed extends Scene {
   readonly keys: ReadonlyMap<string, string>
 }
 
-async function scene(t: Test, edit: Edit = file => file): Promise<Scene> {
-  const upstream = await ScriptedUpstream.start(t)
-  upstream.script = ({ path }, res) => json(res, reply(path.replace(/\?.*/, '')))
-  const g = await startGateway(t, { upstream: upstream.url, edit })
-  const types = [...new Set(FORMATS.map(name => PLACES[name].type))]
+async function keyedScene(t: Test, edit?: Edit): Promise<Keyed> {
+  const started = await scene(t, edit, { script: ({ path }, res) => json(res, reply(path.replace(/\?.*/, ''))) })
   const keys = new Map<string, string>()
-  for (const type of types) keys.set(type, await g.key(type))
-  return { g, upstream, keys }
+  for (const type of new Set(FORMATS.map(name => PLACES[name].type))) keys.set(type, await started.g.key(type))
+  return { ...started, keys }
 }
 
 interface Asked {
@@ -33,7 +30,7 @@ interface Asked {
 }
 
 async function ask(
-  { g, upstream, keys }: Scene,
+  { g, upstream, keys }: Keyed,
   format: FormatName,
   more: object,
   options: CallOptions & { readonly path?: string } = {},
@@ -63,7 +60,7 @@ const AGGREGATORS = {
 
 t.test('a member that is not listed is dropped, named and counted, in each format', async t => {
   const token = 'a-token-of-a-collector'
-  const place = await scene(t, file => file.insertBefore('access-log', { metrics: { token } }))
+  const place = await keyedScene(t, file => file.insertBefore('access-log', { metrics: { token } }))
   for (const format of FORMATS) {
     const { answer, sent, dropped } = await ask(place, format, AGGREGATORS)
     t.equal(answer.status, 200, format)
@@ -77,7 +74,7 @@ t.test('a member that is not listed is dropped, named and counted, in each forma
 })
 
 t.test('the header names twenty members of 64 characters, and how many more there are', async t => {
-  const place = await scene(t)
+  const place = await keyedScene(t)
   const many = Object.fromEntries(Array.from({ length: 30 }, (_, nth) => [`x${nth}${'y'.repeat(100)}\u00e4\r\n`, 1]))
   const { dropped } = await ask(place, 'messages', many)
   const names = dropped?.split(', ') ?? []
@@ -87,7 +84,7 @@ t.test('the header names twenty members of 64 characters, and how many more ther
 })
 
 t.test('a translated request names each dropped member once', async t => {
-  const place = await scene(t, file => file.set('upstreams.famC.speaks', ['chat-completions']))
+  const place = await keyedScene(t, file => file.set('upstreams.famC.speaks', ['chat-completions']))
   const { answer, dropped } = await ask(place, 'responses', { num_retries: 1, top_logprobs: 2 })
   t.equal(answer.status, 200)
   t.strictSame(dropped?.split(', ').toSorted(), ['num_retries', 'top_logprobs'])
@@ -95,7 +92,7 @@ t.test('a translated request names each dropped member once', async t => {
 
 t.test('`passes` lets a member and a query parameter through, if every upstream of the model has it', async t => {
   const passing: Edit = file => file.everyUpstream({ passes: ['priority', 'api-version', 'google_search'] })
-  const place = await scene(t, passing)
+  const place = await keyedScene(t, passing)
   for (const format of FORMATS) {
     const query = `?api-version=2&service_tier=priority&beta=true`
     const { sent, sentPath, dropped } = await ask(place, format, { priority: 1 }, { path: PLACES[format].path + query })
@@ -104,7 +101,7 @@ t.test('`passes` lets a member and a query parameter through, if every upstream 
     const beta = format === 'messages' ? '&beta=true' : ''
     t.equal(sentPath, `${PLACES[format].path}?api-version=2${beta}`)
   }
-  const half = await scene(t, file =>
+  const half = await keyedScene(t, file =>
     passing(file)
       .set('upstreams.other', {
         url: place.upstream.url,
@@ -119,7 +116,7 @@ t.test('`passes` lets a member and a query parameter through, if every upstream 
 })
 
 t.test('a query passes `beta` of messages and nothing else', async t => {
-  const place = await scene(t)
+  const place = await keyedScene(t)
   for (const format of FORMATS) {
     const query = '?beta=true&service_tier=priority&customer=x&key=sk-other'
     const { sentPath } = await ask(place, format, {}, { path: PLACES[format].path + query })
@@ -128,7 +125,7 @@ t.test('a query passes `beta` of messages and nothing else', async t => {
 })
 
 t.test('a request of listed members goes up with identical bytes', async t => {
-  const place = await scene(t)
+  const place = await keyedScene(t)
   const bodies: Readonly<Record<FormatName, object>> = {
     'chat-completions': { top_k: 5, chat_template_kwargs: { a: 1 }, reasoning: { effort: 'low' }, tools: [{ type: 'function', function: { name: 'f', strict: true } }] }, // prettier-ignore
     responses: { client_metadata: { a: 'b' }, reasoning: { effort: 'low' }, tools: [{ type: 'function', name: 'f', parameters: {}, strict: false }] }, // prettier-ignore
@@ -143,7 +140,7 @@ t.test('a request of listed members goes up with identical bytes', async t => {
 })
 
 t.test('inside messages, items and history nothing is dropped', async t => {
-  const place = await scene(t)
+  const place = await keyedScene(t)
   const strange = { reasoning_content: 'r', cache_control: { type: 'ephemeral' }, x_vendor: { a: [1] } }
   const conversations: Readonly<Record<FormatName, object>> = {
     'chat-completions': {
@@ -162,7 +159,7 @@ t.test('inside messages, items and history nothing is dropped', async t => {
 t.test(
   "a member of a client's tool that is not listed is dropped, and an unlisted type is a provider's tool",
   async t => {
-    const place = await scene(t)
+    const place = await keyedScene(t)
     const functions: Readonly<Record<FormatName, object>> = {
       'chat-completions': { type: 'function', function: { name: 'f', google_search: {} }, google_search: {} },
       responses: {
@@ -193,7 +190,7 @@ t.test(
 const CLOSED = { type: 'object', properties: {}, required: [], additionalProperties: false }
 
 t.test('tools that the client runs pass, with a name or without', async t => {
-  const place = await scene(t)
+  const place = await keyedScene(t)
   for (const [format, tools] of [
     ['messages', [{ type: 'computer_toolset_20260801' }]],
     ['messages', [{ type: 'browser_toolset_20260801', configs: {} }]],
@@ -211,7 +208,7 @@ t.test('tools that the client runs pass, with a name or without', async t => {
 })
 
 t.test('a tool that a message declares has the policy of one at the top level', async t => {
-  const place = await scene(t)
+  const place = await keyedScene(t)
   const declaring = (definition: object): object => ({
     messages: [
       { role: 'user', content: 'hello' },
@@ -226,7 +223,7 @@ t.test('a tool that a message declares has the policy of one at the top level', 
     { type: 'code_execution_20250825', name: 'c', file_ids: ['file_of_another_key'] },
   ]) {
     const place_ = definition.type.startsWith('web_search')
-      ? await scene(t, file => file.set('keyTypes.famA.policy', { webSearch: 'refuse' }))
+      ? await keyedScene(t, file => file.set('keyTypes.famA.policy', { webSearch: 'refuse' }))
       : place
     const { answer, sent } = await ask(place_, 'messages', declaring(definition))
     t.equal(answer.status, 400, definition.type)
@@ -242,7 +239,7 @@ t.test('a tool that a message declares has the policy of one at the top level', 
 })
 
 t.test('members that change who pays are dropped, and betas and headers that do so are removed', async t => {
-  const place = await scene(t)
+  const place = await keyedScene(t)
   const { sent, sentHeaders, dropped } = await ask(
     place,
     'messages',
@@ -266,7 +263,7 @@ t.test('members that change who pays are dropped, and betas and headers that do 
 })
 
 t.test('a request cannot be compared with one of another key, nor go on with its thread', async t => {
-  const place = await scene(t)
+  const place = await keyedScene(t)
   const cache = { prompt_cache_options: { comparison_response_id: 'resp_of_another_key' } }
   const compared = await ask(place, 'responses', cache)
   t.match(compared.answer, { status: 400, json: { error: { param: 'prompt_cache_options.comparison_response_id' } } })
@@ -291,7 +288,7 @@ t.test('a request cannot be compared with one of another key, nor go on with its
 })
 
 t.test('a request without output fills the prompt cache, and pays for what it wrote', async t => {
-  const place = await scene(t)
+  const place = await keyedScene(t)
   const usage = { input_tokens: 5, cache_creation_input_tokens: 2000, cache_read_input_tokens: 0, output_tokens: 0 }
   place.upstream.script = (_received, res) => json(res, { ...reply(MESSAGES, usage), content: [], stop_reason: 'max_tokens' }) // prettier-ignore
   const key = place.keys.get('famA') as string
@@ -312,7 +309,7 @@ t.test('a request without output fills the prompt cache, and pays for what it wr
 })
 
 t.test('tokens of a response are counted by the provider or estimated, and never charged', async t => {
-  const place = await scene(t)
+  const place = await keyedScene(t)
   const COUNT = '/v1/responses/input_tokens'
   const counted = { object: 'response.input_tokens', input_tokens: 7 }
   place.upstream.script = (_received, res) => json(res, counted)
@@ -325,7 +322,7 @@ t.test('tokens of a response are counted by the provider or estimated, and never
   const estimate = await ask(place, 'responses', { input, instructions: 'b'.repeat(4000) }, { path: COUNT })
   t.equal(estimate.answer.json.object, 'response.input_tokens')
   t.ok(estimate.answer.json.input_tokens > 1900 && estimate.answer.json.input_tokens < 2200, estimate.answer.text)
-  const translated = await scene(t, file => file.set('upstreams.famC.speaks', ['chat-completions']))
+  const translated = await keyedScene(t, file => file.set('upstreams.famC.speaks', ['chat-completions']))
   const other = await ask(translated, 'responses', {}, { path: COUNT })
   t.match(other.answer, { status: 200, json: { object: 'response.input_tokens' } })
   t.equal(other.sent, undefined, 'a provider of another format is not asked')
@@ -335,7 +332,7 @@ t.test('tokens of a response are counted by the provider or estimated, and never
 })
 
 t.test('an empty header is no credential, beside another one or alone', async t => {
-  const place = await scene(t)
+  const place = await keyedScene(t)
   const key = place.keys.get('famA') as string
   const headers = { authorization: `Bearer ${key}`, 'x-api-key': '' }
   const body = request('messages', PLACES.messages.model)

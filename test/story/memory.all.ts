@@ -7,6 +7,7 @@ import { startGateway, type TestGateway } from '../gateway.ts'
 import { RawClient } from '../raw.ts'
 import { begun, json, ScriptedUpstream, sse } from '../upstream.ts'
 import { edited } from '../gateway-file.ts'
+import { DONE, text, usage } from '../chat-events.ts'
 
 /** The memory that requests and replies may take, and who is refused first when it runs out. */
 
@@ -17,8 +18,7 @@ const REPLY = {
   usage: { prompt_tokens: 10, completion_tokens: 5 },
 }
 const BODY = { model: MODEL, messages: [{ role: 'user', content: 'hi' }] }
-const STREAM =
-  'data: {"choices":[{"delta":{"content":"a"}}]}\n\ndata: {"choices":[],"usage":{"prompt_tokens":10,"completion_tokens":5}}\n\ndata: [DONE]\n\n'
+const STREAM = text('a') + usage(10, 5) + DONE
 
 async function start(t: Test, memory: string): Promise<{ g: TestGateway; upstream: ScriptedUpstream; key: string }> {
   const upstream = await ScriptedUpstream.start(t)
@@ -67,9 +67,7 @@ t.test(
     const customer = await g.key('famC')
     let finish: () => void = () => {}
     upstream.script = (_received, res) => {
-      res
-        .writeHead(200, { 'content-type': 'text/event-stream' })
-        .write('data: {"choices":[{"delta":{"content":"a"}}]}\n\n')
+      res.writeHead(200, { 'content-type': 'text/event-stream' }).write(text('a'))
       finish = () => res.end(STREAM)
     }
     const running = await g.open(CHAT, { key: customer, body: { ...BODY, stream: true } })

@@ -9,6 +9,7 @@ import { operations, startGateway, until } from '../gateway.ts'
 import { json, rawUpstream, ScriptedUpstream, sse } from '../upstream.ts'
 import type { Edit } from '../gateway-file.ts'
 import { matchAll } from '../matching.ts'
+import { ended, text } from '../chat-events.ts'
 
 const BODY = { model: 'acme/famC-5.5', max_tokens: 100, messages: [{ role: 'user', content: 'hi' }] }
 const CHAT = '/v1/chat/completions'
@@ -429,11 +430,8 @@ t.test('both holds of an exchange through an account with a quota are renewed', 
   let end = (): void => {}
   upstream.script = (_received, res) => {
     res.writeHead(200, { 'content-type': 'text/event-stream' })
-    res.write('data: {"choices":[{"delta":{"content":"x"}}]}\n\n')
-    end = () =>
-      res.end(
-        'data: {"choices":[{"delta":{},"finish_reason":"stop"}]}\n\ndata: {"choices":[],"usage":{"prompt_tokens":10,"completion_tokens":20}}\n\ndata: [DONE]\n\n',
-      )
+    res.write(text('x'))
+    end = () => res.end(ended(10, 20))
   }
   const g = await startGateway(t, {
     upstream: upstream.url,

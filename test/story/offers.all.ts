@@ -7,6 +7,7 @@ import { startGateway } from '../gateway.ts'
 import { COST, fileOf, offersIn, type Served, Shop, tableAfter } from '../offers.ts'
 import { Place } from '../process.ts'
 import { json, ScriptedUpstream } from '../upstream.ts'
+import { DONE } from '../chat-events.ts'
 
 /** A test can stop only a redis-server of its own. */
 const skip = findServer(process.env) === undefined && 'no redis-server on PATH'
@@ -149,7 +150,7 @@ t.test('the table of docs/plans.md says what is charged to a window and what to 
       }
       send({ choices: [{ delta: {}, finish_reason: 'stop' }] })
       send({ choices: [], usage })
-      res.end('data: [DONE]\n\n')
+      res.end(DONE)
     }
     const g = await startGateway(t, {
       upstream: upstream.url,

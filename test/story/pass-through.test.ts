@@ -2,6 +2,7 @@ import t from 'tap'
 import { startGateway } from '../gateway.ts'
 import { json, ScriptedUpstream, sse } from '../upstream.ts'
 import { matchAll } from '../matching.ts'
+import { DONE, STOP, text } from '../chat-events.ts'
 
 const CHAT = { model: 'acme/famC-5.5', messages: [{ role: 'user', content: 'hi' }] }
 const CHAT_REPLY = {
@@ -180,21 +181,13 @@ t.test('a stream flows event by event and is metered by its last events', async 
   t.equal(response.headers.get('content-length'), null, 'nobody knows how long it will be')
   const reader = (response.body as ReadableStream<Uint8Array>).getReader()
   const first = Buffer.from((await reader.read()).value ?? []).toString()
-  t.equal(
-    first,
-    'data: {"choices":[{"index":0,"delta":{"content":"one"},"finish_reason":null}]}\n\n',
-    'the first event is here while the upstream waits',
-  )
+  t.equal(first, text('one'), 'the first event is here while the upstream waits')
   t.same(upstream.last.json['stream_options'], { include_usage: true }, 'usage was asked for')
   go()
   let rest = ''
   for (let part = await reader.read(); !part.done; part = await reader.read())
     rest += Buffer.from(part.value).toString()
-  t.equal(
-    rest,
-    'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n',
-    'and hidden from the client that did not ask',
-  )
+  t.equal(rest, STOP + DONE, 'and hidden from the client that did not ask')
   matchAll(t, await g.settled(key), [{ input_tokens: 7, output_tokens: 3, stream: true }])
 })
 

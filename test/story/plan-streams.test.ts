@@ -5,6 +5,7 @@ import { statesIn } from '../../core/plans/state.ts'
 import { startGateway, type TestGateway, until } from '../gateway.ts'
 import type { Edit } from '../gateway-file.ts'
 import { json, ScriptedUpstream } from '../upstream.ts'
+import { DONE } from '../chat-events.ts'
 
 const MODEL = 'acme/famC-5.5'
 const CHAT = '/v1/chat/completions'
@@ -16,7 +17,7 @@ const priced: Edit = file =>
     .set('keyTypes.famC.holdAhead', 100)
 
 /** Starts a gateway and its provider. Streams of the provider last until `end` is called; its replies in JSON have one token. */
-async function scene(t: Test, plan: object, edit: Edit = file => file) {
+async function streaming(t: Test, plan: object, edit: Edit = file => file) {
   const upstream = await ScriptedUpstream.start(t)
   const state = { tokens: 0, isOver: false }
   upstream.script = async ({ json: body }, res) => {
@@ -33,7 +34,7 @@ async function scene(t: Test, plan: object, edit: Edit = file => file) {
     }
     send({ choices: [{ delta: {}, finish_reason: 'stop' }] })
     send({ choices: [], usage: { prompt_tokens: 1, completion_tokens: tokens } })
-    res.end('data: [DONE]\n\n')
+    res.end(DONE)
   }
   const g = await startGateway(t, {
     upstream: upstream.url,
@@ -66,7 +67,7 @@ async function windowsOf(g: TestGateway, account: string): Promise<{ used: bigin
 }
 
 t.test('a stream that began under an earlier plan takes nothing of the later one, and does not renew it', async t => {
-  const { g, ask, begun, grow, end } = await scene(t, { windows: [{ credits: 100, per: 'month' }] })
+  const { g, ask, begun, grow, end } = await streaming(t, { windows: [{ credits: 100, per: 'month' }] })
   const { key, account, stream } = await begun()
   await grow(200)
   await g.gateway.keys.plans.set({ account, id: 'next' }, { windows: [{ requests: 3, per: 'week' }], then: 'refuse' })
@@ -87,7 +88,7 @@ t.test('a stream that began under an earlier plan takes nothing of the later one
 })
 
 t.test('a stream whose window is reset by hand ends where the new one does', async t => {
-  const { g, ask, begun, grow, end } = await scene(t, { windows: [{ credits: 10, per: 'month' }] })
+  const { g, ask, begun, grow, end } = await streaming(t, { windows: [{ credits: 10, per: 'month' }] })
   const { key, account, stream } = await begun()
   await grow(400)
   await g.gateway.keys.plans.reset({ account, id: 'reset' }, 0)
@@ -103,7 +104,7 @@ t.test('a stream whose window is reset by hand ends where the new one does', asy
 
 t.test('a model without a price does not use more tokens than a window has', async t => {
   const plan = { windows: [{ tokens: 5000, per: 'day' }] }
-  const { g, ask, end } = await scene(t, plan, file => file.set('keyTypes.famC.priceFactor', 0))
+  const { g, ask, end } = await streaming(t, plan, file => file.set('keyTypes.famC.priceFactor', 0))
   const key = await g.key('famC', 0n)
   const answers = [1, 2, 3, 4].map(() => ask(key, true, 2000))
   const account = await g.id(key)
@@ -123,7 +124,7 @@ t.test('a model without a price does not use more tokens than a window has', asy
 })
 
 t.test('what is added to a window that began with a use ends with it', async t => {
-  const { g, ask } = await scene(t, { windows: [{ requests: 2, per: '1h', anchor: 'first use' }] })
+  const { g, ask } = await streaming(t, { windows: [{ requests: 2, per: '1h', anchor: 'first use' }] })
   const key = await g.key('famC', 0n)
   const account = await g.id(key)
   const { plans } = g.gateway.keys
@@ -135,7 +136,7 @@ t.test('what is added to a window that began with a use ends with it', async t =
 })
 
 t.test('an overdrawn balance may use what costs nothing', async t => {
-  const { g, ask } = await scene(t, { windows: [{ requests: 100, per: 'day' }], then: 'credits' })
+  const { g, ask } = await streaming(t, { windows: [{ requests: 100, per: 'day' }], then: 'credits' })
   const key = await g.key('famC', 1n)
   const { scripts } = g.gateway.ledger
   const own = scripts.keys.of(await g.id(key)).account

@@ -12,7 +12,7 @@ const MODEL = 'acme/famC-5.5'
 const BODY = { model: MODEL, max_tokens: 100, messages: [{ role: 'user', content: 'hi' }] }
 const CHAT = '/v1/chat/completions'
 
-async function scene(t: Test, plan: object, more: Record<string, unknown> = {}): Promise<TestGateway> {
+async function planned(t: Test, plan: object, more: Record<string, unknown> = {}): Promise<TestGateway> {
   const upstream = await ScriptedUpstream.plain(t)
   return startGateway(t, {
     upstream: upstream.url,
@@ -29,7 +29,7 @@ async function windowsOf(g: TestGateway, key: string): Promise<{ used: bigint; h
 }
 
 t.test('a plan pays for requests until its window is used up, and credits after that', async t => {
-  const g = await scene(t, { windows: [{ requests: 3, per: 'day' }], then: 'credits' })
+  const g = await planned(t, { windows: [{ requests: 3, per: 'day' }], then: 'credits' })
   const key = await g.key('famC', 10n)
   for (let request = 0; request < 5; request++) t.match(await g.call(CHAT, { key, body: BODY }), { status: 200 })
   await g.settledAll([key])
@@ -45,7 +45,7 @@ t.test('a plan pays for requests until its window is used up, and credits after 
 })
 
 t.test('requests at once never pass a window', async t => {
-  const g = await scene(t, {
+  const g = await planned(t, {
     windows: [
       { requests: 7, per: 'day' },
       { credits: 1, per: '5h' },
@@ -70,7 +70,7 @@ t.test('requests at once never pass a window', async t => {
 })
 
 t.test('a plan that has ended leaves the credits of the balance', async t => {
-  const g = await scene(t, { windows: [{ requests: 100, per: 'day' }], until: '30d' })
+  const g = await planned(t, { windows: [{ requests: 100, per: 'day' }], until: '30d' })
   const [rich, poor] = [await g.key('famC', 10n), await g.key('famC', 0n)]
   for (const key of [rich, poor]) {
     t.match(await g.call(CHAT, { key, body: BODY }), { status: 200 })
@@ -98,7 +98,7 @@ t.test('a plan that has ended leaves the credits of the balance', async t => {
 })
 
 t.test('tools and agents see the windows of a plan', async t => {
-  const g = await scene(t, {
+  const g = await planned(t, {
     windows: [
       { credits: 2, per: 'week' },
       { credits: 0.01, per: '5h' },
@@ -140,7 +140,7 @@ t.test('tools and agents see the windows of a plan', async t => {
 
 t.test('an edit of the file counts from the next renewal on, and a plan that an operator has given stays', async t => {
   const terms = (requests: number): object => ({ windows: [{ requests, per: 'day' }], until: '30d' })
-  const g = await scene(t, terms(2))
+  const g = await planned(t, terms(2))
   const { plans } = g.gateway.keys
   const [key, own] = [await g.key('famC', 0n), await g.key('famC', 0n)]
   await plans.set({ account: await g.id(own), id: 'own' }, { windows: [{ requests: 2, per: 'day' }], then: 'refuse' })
@@ -165,7 +165,7 @@ t.test('an edit of the file counts from the next renewal on, and a plan that an 
 })
 
 t.test('a customer without credits sees the requests of a plan, and a person of a team what is left today', async t => {
-  const g = await scene(t, { windows: [{ requests: 3, per: 'day' }] })
+  const g = await planned(t, { windows: [{ requests: 3, per: 'day' }] })
   const key = await g.key('famC', 0n)
   t.equal((await g.call(CHAT, { key, body: BODY })).status, 200)
   await g.settledAll([key])

@@ -1,31 +1,17 @@
 import type { ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
-import t, { type Test } from 'tap'
+import t from 'tap'
 import type { UpstreamAccount, Upstream } from '../../core/config/config.ts'
-import { startGateway, type TestGateway, until } from '../gateway.ts'
+import { type TestGateway, until } from '../gateway.ts'
 import type { Edit } from '../gateway-file.ts'
 import { RawClient } from '../raw.ts'
-import { BODY, CHAT, REPLY, USAGE, withSpare } from '../pooled.ts'
-import { json, rawUpstream, ScriptedUpstream, sse } from '../upstream.ts'
+import { BODY, CHAT, REPLY, USAGE, pooledScene } from '../pooled.ts'
+import { json, rawUpstream, sse } from '../upstream.ts'
 import { matchAll } from '../matching.ts'
 
 /** What one failing account, or one hostile request, does to everybody else. */
 
 const RESPONSES = '/v1/responses'
-
-interface Scene {
-  readonly g: TestGateway
-  readonly first: ScriptedUpstream
-  readonly spare: ScriptedUpstream
-}
-
-/** A gateway whose key type famC uses its own upstream, and then another one that speaks chat completions only. */
-async function scene(t: Test, edit: Edit = file => file): Promise<Scene> {
-  const [first, spare] = [await ScriptedUpstream.start(t), await ScriptedUpstream.start(t)]
-  for (const each of [first, spare]) each.script = (_received, res) => json(res, REPLY)
-  const g = await startGateway(t, { upstream: first.url, edit: file => edit(withSpare(file, spare)) })
-  return { g, first, spare }
-}
 
 /** The account of the first upstream. */
 function mainOf(g: TestGateway): UpstreamAccount {
@@ -40,7 +26,7 @@ function sentFor(g: TestGateway): string {
 t.test('while one request tries the only account, the others are sent to it as well', async t => {
   const edit: Edit = file =>
     file.set('keyTypes.famC.upstream', 'famC').set('upstreams.famC.health', { failures: 1, cooldown: '20ms' })
-  const { g, first } = await scene(t, edit)
+  const { g, first } = await pooledScene(t, edit)
   const key = await g.key('famC')
   first.script = (_received, res) => json(res, {}, 500)
   t.equal((await g.call(CHAT, { key, body: BODY })).status, 502)
@@ -60,7 +46,7 @@ t.test('a client that leaves between two accounts pays nothing', async t => {
     file.set('upstreams.spare.accounts', [
       { name: 'one', key: 'spare-secret-0123456789', quota: { credits: 5, per: 'day' } },
     ])
-  const { g, first, spare } = await scene(t, edit)
+  const { g, first, spare } = await pooledScene(t, edit)
   const key = await g.key('famC')
   first.script = (_received, res) => json(res, {}, 500)
   const text = JSON.stringify(BODY)
@@ -87,7 +73,7 @@ t.test('a client that leaves between two accounts pays nothing', async t => {
 })
 
 t.test('an account that an operator has disabled stays out, whatever requests tell about it', async t => {
-  const { g, first } = await scene(t)
+  const { g, first } = await pooledScene(t)
   const key = await g.key('famC')
   const main = mainOf(g)
   const health = g.gateway.pool.health(main)
@@ -105,7 +91,7 @@ t.test('an account that an operator has disabled stays out, whatever requests te
 })
 
 t.test('a prompt that a provider forbids takes no account out', async t => {
-  const { g, first, spare } = await scene(t)
+  const { g, first, spare } = await pooledScene(t)
   const key = await g.key('famC')
   const forbid = { error: { message: 'flagged', type: 'forbidden', code: 'content_filter' } }
   for (const each of [first, spare]) each.script = (_received, res) => json(res, forbid, 403)
@@ -122,7 +108,7 @@ t.test('a prompt that a provider forbids takes no account out', async t => {
 })
 
 t.test('refused accounts are no tries', async t => {
-  const { g, first, spare } = await scene(t, file => file.set('keyTypes.famC.retry', { attempts: 1 }))
+  const { g, first, spare } = await pooledScene(t, file => file.set('keyTypes.famC.retry', { attempts: 1 }))
   const key = await g.key('famC')
   first.script = (_received, res) => json(res, {}, 402)
   t.equal((await g.call(CHAT, { key, body: BODY })).status, 200)
@@ -131,14 +117,14 @@ t.test('refused accounts are no tries', async t => {
 })
 
 t.test('an account that cannot get the request is passed over, and does not hide why the first one failed', async t => {
-  const { g, first, spare } = await scene(t)
+  const { g, first, spare } = await pooledScene(t)
   const key = await g.key('famC')
   first.script = (_received, res) => json(res, {}, 500)
   const image = { type: 'input_file', file_url: 'https://files.example/a.pdf' }
   const body = { model: BODY.model, max_output_tokens: 100, input: [{ role: 'user', content: [image] }] }
   t.match(await g.call(RESPONSES, { key, body }), { status: 502 })
   t.equal(spare.requests.length, 0)
-  const swapped = await scene(t, file => file.set('keyTypes.famC.upstream', ['spare', 'famC']))
+  const swapped = await pooledScene(t, file => file.set('keyTypes.famC.upstream', ['spare', 'famC']))
   const other = await swapped.g.key('famC')
   const reply = { object: 'response', status: 'completed', output: [], usage: { input_tokens: 10, output_tokens: 5 } }
   swapped.first.script = (_received, res) => json(res, reply)
@@ -152,7 +138,7 @@ t.test('an account that cannot get the request is passed over, and does not hide
 })
 
 t.test('a bad request that is about the account goes to the next one, and its text to no customer', async t => {
-  const { g, first, spare } = await scene(t)
+  const { g, first, spare } = await pooledScene(t)
   const key = await g.key('famC')
   const told = 'Your credit balance is too low to access the API. Please go to Plans & Billing.'
   const refuse = (status: number, body: object): void => {
@@ -189,7 +175,7 @@ t.test('a bad request that is about the account goes to the next one, and its te
 t.test('an error body that stalls does not delay the next account', async t => {
   const head = 'HTTP/1.1 500 No\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{"err'
   const stalling = await rawUpstream(t, socket => void socket.write(head))
-  const { g, spare } = await scene(t, file => file.set('upstreams.famC.url', stalling.url))
+  const { g, spare } = await pooledScene(t, file => file.set('upstreams.famC.url', stalling.url))
   const key = await g.key('famC')
   const beganMs = performance.now()
   t.match(await g.call(CHAT, { key, body: BODY }), { status: 200, json: REPLY })
@@ -199,7 +185,7 @@ t.test('an error body that stalls does not delay the next account', async t => {
 })
 
 t.test('an answer with an unknown content encoding is a failure of its account, and another one is asked', async t => {
-  const { g, first, spare } = await scene(t)
+  const { g, first, spare } = await pooledScene(t)
   const key = await g.key('famC')
   for (const [nth, status] of [503, 200].entries()) {
     first.script = (_received, res) =>
@@ -213,7 +199,7 @@ t.test('an answer with an unknown content encoding is a failure of its account, 
 
 t.test('a translated reply that makes no sense is a failure of its account', async t => {
   const account = { name: 'main', key: 'main-secret-0123456789', quota: { credits: 5, per: 'day' } }
-  const { g, first, spare } = await scene(t, file =>
+  const { g, first, spare } = await pooledScene(t, file =>
     file.set('upstreams.famC.speaks', ['chat-completions']).set('upstreams.famC.accounts', [account]),
   )
   const key = await g.key('famC')
@@ -229,7 +215,7 @@ t.test('a translated reply that makes no sense is a failure of its account', asy
 })
 
 t.test('a reply that is larger than the file allows says nothing about its account', async t => {
-  const { g, first, spare } = await scene(t, file => file.set('limits.reply', '2MiB'))
+  const { g, first, spare } = await pooledScene(t, file => file.set('limits.reply', '2MiB'))
   const key = await g.key('famC')
   const long = 'x'.repeat(3 * 2 ** 20)
   const stream = { ...BODY, stream: true }
@@ -255,7 +241,7 @@ t.test('a reply that is larger than the file allows says nothing about its accou
 })
 
 t.test('a large answer that is no reply leaves the memory to the reply of the next account', async t => {
-  const { g, first, spare } = await scene(t, file => file.set('limits.memory', '16MiB'))
+  const { g, first, spare } = await pooledScene(t, file => file.set('limits.memory', '16MiB'))
   const key = await g.key('famC')
   const long = 'x'.repeat(600_000)
   const bad = [long, JSON.stringify({ error: { message: long, type: 'server_error' } })]
@@ -270,7 +256,7 @@ t.test('a large answer that is no reply leaves the memory to the reply of the ne
 
 t.test('an absurd report of a failed attempt does not empty the quota of its account', async t => {
   const account = { name: 'main', key: 'main-secret-0123456789', quota: { credits: 5, per: 'day' } }
-  const { g, first } = await scene(t, file => file.set('upstreams.famC.accounts', [account]))
+  const { g, first } = await pooledScene(t, file => file.set('upstreams.famC.accounts', [account]))
   const key = await g.key('famC')
   const failure = { error: { message: 'boom', type: 'server_error' } }
   const main = mainOf(g)
@@ -286,7 +272,7 @@ t.test('an absurd report of a failed attempt does not empty the quota of its acc
 
 t.test('what a failed attempt reports is judged by the time that this attempt took', async t => {
   const account = { name: 'main', key: 'main-secret-0123456789', quota: { credits: 5, per: 'day' } }
-  const { g, first, spare } = await scene(t, file =>
+  const { g, first, spare } = await pooledScene(t, file =>
     file.set('upstreams.famC.accounts', [account]).model('famC', 'acme/famC-5.5', { outputRate: 100_000 }),
   )
   const key = await g.key('famC')
@@ -307,7 +293,7 @@ t.test('what a failed attempt reports is judged by the time that this attempt to
 })
 
 t.test('a request that goes on to an account with a smaller quota is limited to what that quota covers', async t => {
-  const { g, first, spare } = await scene(t, file =>
+  const { g, first, spare } = await pooledScene(t, file =>
     file.set('upstreams.spare.accounts.0.quota', { credits: 0.5, per: 'day' }),
   )
   const key = await g.key('famC')
@@ -321,7 +307,7 @@ t.test('a request that goes on to an account with a smaller quota is limited to 
 
 t.test('an account that breaks off every stream goes out after as many as the file says', async t => {
   const cutting = await rawUpstream(t, socket => void socket.end(`${SSE_HEAD}${chunk(CONTENT)}`))
-  const { g, spare } = await scene(t, file =>
+  const { g, spare } = await pooledScene(t, file =>
     file
       .set('upstreams.famC.url', cutting.url)
       .set('upstreams.famC.health', { failures: 3, cooldown: '1m', least: 1000 }),
@@ -338,7 +324,7 @@ t.test('an account that breaks off every stream goes out after as many as the fi
 })
 
 t.test('a reply in one piece is not preceded by comments', async t => {
-  const { g, first } = await scene(t, file =>
+  const { g, first } = await pooledScene(t, file =>
     file.set('limits.keepalive', '50ms').set('keyTypes.famC.upstream', 'famC'),
   )
   const key = await g.key('famC')
@@ -355,7 +341,7 @@ t.test('a reply in one piece is not preceded by comments', async t => {
 })
 
 t.test('a client’s credentials reach no provider by the query or by a header of its agent', async t => {
-  const { g, first } = await scene(t, file => file.everyUpstream({ passes: ['beta'] }))
+  const { g, first } = await pooledScene(t, file => file.everyUpstream({ passes: ['beta'] }))
   const key = await g.key('famC')
   first.script = (_received, res) =>
     sse(res, `data: {"choices":[],"usage":${JSON.stringify(USAGE)}}\n\ndata: [DONE]\n\n`)
@@ -384,7 +370,7 @@ t.test('an account that is passed over keeps no hold, and is asked again if no o
         accounts: [{ name: 'one', key: 'third-secret-0123456789', quota: { credits: 0.000001, per: 'day' } }],
       })
       .set('keyTypes.famC.upstream', ['famC', 'spare', 'third'])
-  const { g, first, spare } = await scene(t, edit)
+  const { g, first, spare } = await pooledScene(t, edit)
   const key = await g.key('famC')
   for (const each of [first, spare]) each.script = (_received, res) => json(res, {}, 500)
   t.equal((await g.call(CHAT, { key, body: BODY })).status, 502)
@@ -435,10 +421,10 @@ t.test(
     const eager: Edit = file => file.set('keyTypes.famC.retry', { on: ['connect', 'timeout', '5xx', 'empty'] })
     const silence = ['falls silent', () => {}] as const
     for (const { g, spare, isEager, breaks } of [
-      { ...(await scene(t, edit)), isEager: false, breaks: BREAKS },
-      { ...(await scene(t, file => eager(edit(file)))), isEager: true, breaks: BREAKS },
-      { ...(await scene(t, impatient)), isEager: false, breaks: [silence] },
-      { ...(await scene(t, file => eager(impatient(file)))), isEager: true, breaks: [silence] },
+      { ...(await pooledScene(t, edit)), isEager: false, breaks: BREAKS },
+      { ...(await pooledScene(t, file => eager(edit(file)))), isEager: true, breaks: BREAKS },
+      { ...(await pooledScene(t, impatient)), isEager: false, breaks: [silence] },
+      { ...(await pooledScene(t, file => eager(impatient(file)))), isEager: true, breaks: [silence] },
     ]) {
       spare.script = (_received, res) => sse(res, `${CONTENT}data: [DONE]\n\n`)
       const stream = { ...BODY, stream: true }
@@ -479,7 +465,7 @@ t.test(
 )
 
 t.test('what is no reply, and no failure that `retry.on` names, is a clean error that costs nothing', async t => {
-  const { g, first, spare } = await scene(t)
+  const { g, first, spare } = await pooledScene(t)
   const key = await g.key('famC')
   const answers: readonly ((res: ServerResponse) => void)[] = [
     res => void res.writeHead(301, { location: 'http://127.0.0.1:1/' }).end(),
@@ -504,7 +490,7 @@ t.test('a wait that a provider asks for is obeyed: none, until a date, or long, 
     [new Date(Date.now() + 7_200_000).toUTCString(), 7_100_000, 7_200_001],
     ['nonsense', 0, 0],
   ] as const) {
-    const { g, first } = await scene(t)
+    const { g, first } = await pooledScene(t)
     const key = await g.key('famC')
     first.script = (_received, res) => json(res, {}, 429, { 'retry-after': after })
     t.equal((await g.call(CHAT, { key, body: BODY })).status, 200, after)

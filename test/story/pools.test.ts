@@ -10,7 +10,7 @@ import { beside, recordsEnv, startGateway, type TestGateway, until, upstreamEnv 
 import { type Edit, GatewayFile } from '../gateway-file.ts'
 import { Place } from '../process.ts'
 import { ownPrefix, RealRedis } from '../redis.ts'
-import { BODY, CHAT, REPLY, USAGE, withSpare } from '../pooled.ts'
+import { BODY, CHAT, REPLY, USAGE, withSpare, pooledScene, type PooledScene } from '../pooled.ts'
 import { json, ScriptedUpstream, sse } from '../upstream.ts'
 import { matchAll } from '../matching.ts'
 
@@ -31,29 +31,18 @@ function answerWell(upstream: ScriptedUpstream): void {
     asked['stream'] === true ? sse(res, `${ROLE}${TEXT}${FINISH}`) : json(res, REPLY)
 }
 
-interface Scene {
-  readonly g: TestGateway
-  readonly first: ScriptedUpstream
-  readonly spare: ScriptedUpstream
-}
-
-/** A gateway whose key type famC uses one upstream, and a spare one with another provider. */
-async function scene(
+/** A gateway that asks up to three times. Both providers know streams. */
+async function retryingScene(
   t: Test,
   edit: Edit = file => file,
   retry: object = {},
   now: () => number = Date.now,
-): Promise<Scene> {
-  const first = await ScriptedUpstream.start(t)
-  const spare = await ScriptedUpstream.start(t)
-  answerWell(first)
-  answerWell(spare)
-  const g = await startGateway(t, {
-    upstream: first.url,
-    edit: file => edit(withSpare(file, spare).set('keyTypes.famC.retry', { attempts: 3, ...retry })),
+): Promise<PooledScene> {
+  const started = await pooledScene(t, file => edit(file.set('keyTypes.famC.retry', { attempts: 3, ...retry })), {
     environment: { now },
   })
-  return { g, first, spare }
+  for (const each of [started.first, started.spare]) answerWell(each)
+  return started
 }
 
 const FAILURES: readonly (readonly [name: string, fail: (res: ServerResponse) => void])[] = [
@@ -74,7 +63,7 @@ const FAILURES: readonly (readonly [name: string, fail: (res: ServerResponse) =>
 ]
 
 t.test('a customer does not notice an account that fails before any content', async t => {
-  const { g, first, spare } = await scene(t)
+  const { g, first, spare } = await retryingScene(t)
   for (const [name, fail] of FAILURES) {
     for (const body of [BODY, STREAM]) {
       g.gateway.pool.reset()
@@ -95,7 +84,7 @@ t.test('a customer does not notice an account that fails before any content', as
 })
 
 t.test('an account that cannot be reached is passed over, and every attempt is in the history', async t => {
-  const { g, spare } = await scene(t, file => file.set('upstreams.famC.url', 'http://127.0.0.1:1'))
+  const { g, spare } = await retryingScene(t, file => file.set('upstreams.famC.url', 'http://127.0.0.1:1'))
   const key = await g.key('famC')
   t.match(await g.call(CHAT, { key, body: STREAM }), { status: 200, text: /good/ })
   t.equal(spare.requests.length, 1)
@@ -109,7 +98,7 @@ t.test('an account that cannot be reached is passed over, and every attempt is i
 })
 
 t.test('nothing is repeated once content has gone to the client', async t => {
-  const { g, first, spare } = await scene(t)
+  const { g, first, spare } = await retryingScene(t)
   const key = await g.key('famC')
   first.script = (_received, res) => sse(res, `${ROLE}${TEXT}data: {"error":{"type":"server_error"}}\n\n`)
   const answer = await g.call(CHAT, { key, body: STREAM })
@@ -119,7 +108,7 @@ t.test('nothing is repeated once content has gone to the client', async t => {
 })
 
 t.test('events before the content are not held back for longer than `opening`', async t => {
-  const { g, first, spare } = await scene(t, undefined, { opening: '100ms' })
+  const { g, first, spare } = await retryingScene(t, undefined, { opening: '100ms' })
   const key = await g.key('famC')
   let finish: () => void = () => {}
   first.script = (_received, res) => {
@@ -136,7 +125,7 @@ t.test('events before the content are not held back for longer than `opening`', 
 })
 
 t.test('what the request itself causes is not tried elsewhere', async t => {
-  const { g, first, spare } = await scene(t)
+  const { g, first, spare } = await retryingScene(t)
   const key = await g.key('famC')
   for (const status of [400, 413, 422]) {
     first.script = (_received, res) => json(res, { error: { message: 'wrong', type: 'invalid_request_error' } }, status)
@@ -154,7 +143,7 @@ t.test('a request that was sent and not answered is tried elsewhere only if the 
     [undefined, 504, 0],
     [['timeout'], 200, 1],
   ] as const) {
-    const { g, first, spare } = await scene(
+    const { g, first, spare } = await retryingScene(
       t,
       file => file.set('upstreams.famC.timeouts', { firstByte: '400ms' }),
       on && { on },
@@ -168,7 +157,7 @@ t.test('a request that was sent and not answered is tried elsewhere only if the 
 })
 
 t.test('no more accounts are asked than `attempts` allows', async t => {
-  const { g, first, spare } = await scene(t, undefined, { attempts: 1 })
+  const { g, first, spare } = await retryingScene(t, undefined, { attempts: 1 })
   first.script = (_received, res) => json(res, {}, 500)
   const key = await g.key('famC')
   t.equal((await g.call(CHAT, { key, body: BODY })).status, 502)
@@ -177,7 +166,7 @@ t.test('no more accounts are asked than `attempts` allows', async t => {
 })
 
 t.test('accounts of one conversation may speak different formats', async t => {
-  const { g, first, spare } = await scene(t)
+  const { g, first, spare } = await retryingScene(t)
   const key = await g.key('famC')
   first.script = (_received, res) => json(res, {}, 500)
   const stream = await g.call('/v1/responses', {
@@ -194,7 +183,7 @@ t.test('accounts of one conversation may speak different formats', async t => {
 
 t.test('a failed attempt counts into the quota and the cost of its account, not of its customer', async t => {
   const quota = { credits: 1, per: 'day' }
-  const { g, first, spare } = await scene(t, file =>
+  const { g, first, spare } = await retryingScene(t, file =>
     file
       .set('upstreams.famC.accounts', [{ name: 'main', key: 'main-secret-0123456789', quota }])
       .set('upstreams.spare.accounts', [{ name: 'one', key: 'spare-secret-0123456789', quota }])
@@ -224,7 +213,7 @@ t.test('a failed attempt counts into the quota and the cost of its account, not 
 
 t.test('a failed attempt counts for its account as far as its model had time for what it reports', async t => {
   const quota = { credits: 10, per: 'day' }
-  const { g, first } = await scene(t, file =>
+  const { g, first } = await retryingScene(t, file =>
     file
       .set('upstreams.famC.accounts', [{ name: 'main', key: 'main-secret-0123456789', quota }])
       .model('famC', 'acme/famC-5.5', { outputRate: 100_000 }),
@@ -249,7 +238,7 @@ t.test('a stream grows its holds on quotas in both units, and ends when one of t
     { credits: 0.2, per: 'week', fairShare: true },
     { cost: 0.1, per: 'week', fairShare: true },
   ]) {
-    const { g, first } = await scene(t, file =>
+    const { g, first } = await retryingScene(t, file =>
       file
         .set('prices.bought', cost)
         .set('upstreams.famC.cost', { '*': 'bought' })
@@ -277,7 +266,7 @@ t.test('a stream grows its holds on quotas in both units, and ends when one of t
 
 t.test('an account whose quota is used up gives way to the next one', async t => {
   const quota = { credits: 0.000001, per: 'day' }
-  const { g, first, spare } = await scene(t, file =>
+  const { g, first, spare } = await retryingScene(t, file =>
     file.set('upstreams.famC.accounts', [{ name: 'main', key: 'main-secret-0123456789', quota }]),
   )
   const key = await g.key('famC')
@@ -289,7 +278,7 @@ t.test('an account whose quota is used up gives way to the next one', async t =>
 t.test('an account that speaks another format than the one whose quota is used up has its usage read', async t => {
   const quota = { credits: 0.000001, per: 'day' }
   const usage = { input_tokens: 1000, cache_read_input_tokens: 9000, output_tokens: 20 }
-  const { g, spare } = await scene(t, file =>
+  const { g, spare } = await retryingScene(t, file =>
     file
       .set('upstreams.famC.accounts', [{ name: 'main', key: 'main-secret-0123456789', quota }])
       .set('upstreams.spare.speaks', ['messages']),
@@ -316,7 +305,7 @@ t.test('an account that speaks another format than the one whose quota is used u
 
 t.test('an account that fails again and again is not asked, until one request finds it well', async t => {
   let aheadMs = 0
-  const { g, first, spare } = await scene(
+  const { g, first, spare } = await retryingScene(
     t,
     file => file.set('upstreams.famC.health', { failures: 3, cooldown: '10m' }),
     {},
@@ -344,7 +333,7 @@ t.test('an account that fails again and again is not asked, until one request fi
 })
 
 t.test('an account that its provider refuses is out, and a changed key brings it back', async t => {
-  const { g, first, spare } = await scene(t)
+  const { g, first, spare } = await retryingScene(t)
   const key = await g.key('famC')
   first.script = (_received, res) => json(res, {}, 401)
   for (let nth = 0; nth < 3; nth++) t.equal((await g.call(CHAT, { key, body: BODY })).status, 200)
@@ -359,7 +348,7 @@ t.test('an account that its provider refuses is out, and a changed key brings it
 })
 
 t.test('when no account is left, the error says truly when one will be', async t => {
-  const { g, first, spare } = await scene(t)
+  const { g, first, spare } = await retryingScene(t)
   const key = await g.key('famC')
   first.script = (_received, res) => json(res, {}, 429, { 'retry-after': '7200' })
   spare.script = (_received, res) =>
@@ -380,7 +369,7 @@ t.test('when no account is left, the error says truly when one will be', async t
 })
 
 t.test('a customer is not told to wait longer than until the first account can serve', async t => {
-  const { g, first, spare } = await scene(t)
+  const { g, first, spare } = await retryingScene(t)
   const key = await g.key('famC')
   first.script = (_received, res) => json(res, {}, 429, { 'retry-after': '20' })
   spare.script = (_received, res) => json(res, {}, 429, { 'retry-after': '4000' })
@@ -505,7 +494,7 @@ t.test('an operator lists accounts, tests one, takes it out and brings it back',
 })
 
 t.test('a client that waits for its first event gets comments, and then a reply or an error in its format', async t => {
-  const { g, first, spare } = await scene(t, file =>
+  const { g, first, spare } = await retryingScene(t, file =>
     file.set('limits.keepalive', '100ms').set('upstreams.famC.timeouts', { firstByte: '5s', idle: '5s' }),
   )
   const key = await g.key('famC')
@@ -582,7 +571,7 @@ t.test('an account serves while all of its quotas have something left', async t 
     { credits: 1, per: 'month', anchor: '15 08:00', zone: 'Europe/Berlin' },
     { credits: 0.005, per: '5h' },
   ]
-  const { g, first, spare } = await scene(t, file =>
+  const { g, first, spare } = await retryingScene(t, file =>
     file.set('upstreams.famC.accounts', [{ name: 'main', key: 'main-secret-0123456789', quota: quotas }]),
   )
   const key = await g.key('famC')
@@ -608,7 +597,7 @@ t.test('an account serves while all of its quotas have something left', async t 
 t.test('a quota in cost counts what the upstream charges: as it reports, or at the prices of its cost', async t => {
   const cost = { input: 1.5, output: 5, tiers: [] }
   for (const dollar of [undefined, 2]) {
-    const { g, first, spare } = await scene(t, file =>
+    const { g, first, spare } = await retryingScene(t, file =>
       file
         .set('prices.bought', cost)
         .setAll('upstreams.famC', { cost: { '*': 'bought' }, ...(dollar !== undefined && { dollar }) })
@@ -643,7 +632,7 @@ t.test('a key from a file is read again when the file changes, and brings its ac
   t.teardown(() => rmSync(folder, { recursive: true }))
   const secret = join(folder, 'famC')
   writeFileSync(secret, 'old-secret-0123456789\n')
-  const { g, first, spare } = await scene(t, file => file.fromFile('upstreams.famC.accounts.0.key', secret))
+  const { g, first, spare } = await retryingScene(t, file => file.fromFile('upstreams.famC.accounts.0.key', secret))
   const keys = (): unknown => [...new Set(first.requests.map(({ headers }) => headers.authorization))]
   first.script = ({ headers }, res) =>
     headers.authorization === 'Bearer new-secret-0123456789' ? json(res, REPLY) : json(res, {}, 401)

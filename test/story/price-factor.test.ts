@@ -10,7 +10,7 @@ const BODY = { model: MODEL, max_tokens: 100, messages: [{ role: 'user', content
 const CHAT = '/v1/chat/completions'
 const EXACT = { input: 2, output: 10 }
 
-async function scene(t: Test, edit: Edit, more: object = {}) {
+async function shop(t: Test, edit: Edit, more: object = {}) {
   const upstream = await ScriptedUpstream.start(t)
   upstream.script = (_received, res) =>
     json(res, {
@@ -26,7 +26,7 @@ t.test(
   'a factor of a key type and one of a key multiply prices exactly, and the audit recomputes each charge',
   async t => {
     const edit: Edit = file => file.set('keyTypes.famC.priceFactor', 0.85).set('prices.famC-m', { ...EXACT, cacheRead: 0.2 }).set('keyTypes.famC.models', [{ id: MODEL, price: 'famC-m', maxOutput: 1000, reasoning: 'none' }]) // prettier-ignore
-    const { gateway, api, buy } = await scene(t, edit)
+    const { gateway, api, buy } = await shop(t, edit)
     const plain = await gateway.key('famC', 10n)
     const half = await gateway.key('famC', 10n)
     const id = await gateway.id(half)
@@ -55,12 +55,12 @@ t.test(
 )
 
 t.test('a model that is free is served to a key without credits, and counts as a request', async t => {
-  const { gateway, buy } = await scene(t, file => file.set('keyTypes.famC.priceFactor', 0).set('keyTypes.famC.plan', { windows: [{ requests: 2, per: 'day' }] })) // prettier-ignore
+  const { gateway, buy } = await shop(t, file => file.set('keyTypes.famC.priceFactor', 0).set('keyTypes.famC.plan', { windows: [{ requests: 2, per: 'day' }] })) // prettier-ignore
   const key = await gateway.key('famC', 0n)
   for (const status of [200, 200, 429]) t.match(await buy(key), { status })
   await gateway.settled(key)
   t.match(await gateway.history(key), [{ cost_nano: '0' }, { cost_nano: '0' }])
-  const { gateway: other, buy: buyThere } = await scene(t, file => file.set('keyTypes.famC.priceFactor', 0))
+  const { gateway: other, buy: buyThere } = await shop(t, file => file.set('keyTypes.famC.priceFactor', 0))
   const poor = await other.key('famC', 0n)
   t.match(await buyThere(poor), { status: 200 }, 'without a plan too')
 })
@@ -72,7 +72,7 @@ t.test('a request that is charged less than it cost is told, unless its key type
   ] as const) {
     // prettier-ignore
     const edit: Edit = file => file.set('prices.dear', { input: 900, output: 900 }).set('upstreams.famC.cost', { '*': 'dear' }).set('keyTypes.famC.onLoss', onLoss) // prettier-ignore
-    const { gateway, buy } = await scene(t, edit)
+    const { gateway, buy } = await shop(t, edit)
     const key = await gateway.key('famC', 10n)
     t.match(await buy(key), { status: 200 })
     await gateway.settled(key)
@@ -81,7 +81,7 @@ t.test('a request that is charged less than it cost is told, unless its key type
 })
 
 t.test('the list of models of a key shows only what it may use, at its prices', async t => {
-  const { gateway, api } = await scene(t, file => file.stage('models', { prices: true }))
+  const { gateway, api } = await shop(t, file => file.stage('models', { prices: true }))
   const key = await gateway.key('famC', 1n)
   const models = async (): Promise<any[]> => (await gateway.call('/v1/models', { key, method: 'GET' })).json.data
   const [first] = await models()

@@ -1,10 +1,10 @@
 import type { ServerResponse } from 'node:http'
 import t, { type Test } from 'tap'
 import type { UpstreamAccount, Upstream } from '../../core/config/config.ts'
-import { startGateway, type TestGateway } from '../gateway.ts'
+import { type TestGateway } from '../gateway.ts'
 import type { Edit } from '../gateway-file.ts'
-import { BODY, CHAT, REPLY, withSpare } from '../pooled.ts'
-import { json, ScriptedUpstream, sse } from '../upstream.ts'
+import { BODY, CHAT, REPLY, pooledScene, type PooledScene } from '../pooled.ts'
+import { json, sse } from '../upstream.ts'
 
 /** Each way in which a provider refuses or limits: two accounts, two models, two customers. */
 
@@ -63,21 +63,10 @@ const WAYS: readonly (readonly [name: string, fail: (res: ServerResponse) => voi
     ['a row about the provider', failing(400, words('try later')), WELL, { status: 400, message: 'try later', about: 'provider' }], // prettier-ignore
   ]
 
-interface Scene {
-  readonly g: TestGateway
-  readonly first: ScriptedUpstream
-  readonly second: ScriptedUpstream
-  /** What the gateway's clock is ahead, in milliseconds. */
-  readonly clock: { aheadMs: number }
-}
-
-async function scene(t: Test, edit: Edit = file => file): Promise<Scene> {
-  const [first, second] = [await ScriptedUpstream.start(t), await ScriptedUpstream.start(t)]
-  for (const each of [first, second]) each.script = (_received, res) => json(res, REPLY)
+/** A gateway whose clock a test can put ahead, in milliseconds. */
+async function clockedScene(t: Test, edit?: Edit): Promise<PooledScene & { readonly clock: { aheadMs: number } }> {
   const clock = { aheadMs: 0 }
-  const environment = { now: () => Date.now() + clock.aheadMs }
-  const g = await startGateway(t, { upstream: first.url, edit: file => edit(withSpare(file, second)), environment })
-  return { g, first, second, clock }
+  return { ...(await pooledScene(t, edit, { environment: { now: () => Date.now() + clock.aheadMs } })), clock }
 }
 
 const accountOf = ({ gateway }: TestGateway): UpstreamAccount =>
@@ -87,7 +76,7 @@ t.test(
   'the customer of an account that refuses or limits is served by the next one, and reads nothing of it',
   async t => {
     const rows = WAYS.flatMap(([, , , row]) => (row ? [row] : []))
-    const { g, first, clock } = await scene(t, file =>
+    const { g, first, clock } = await clockedScene(t, file =>
       file.set('upstreams.famC.failures', rows).set('upstreams.famC.health', { failures: 100, rate: 1 }),
     )
     const keys = [await g.key('famC'), await g.key('famC'), await g.key('famC')] as const
@@ -126,7 +115,7 @@ function modelSent({ gateway }: TestGateway): string {
 }
 
 t.test('a model that is limited at one account is served by the other, and other models by the first', async t => {
-  const { g, first, second } = await scene(t)
+  const { g, first, spare: second } = await clockedScene(t)
   const key = await g.key('famC')
   first.script = (_received, res) => failing(429, {}, { 'retry-after': '3000' })(res)
   t.equal((await g.call(CHAT, { key, body: BODY })).status, 200)
@@ -154,7 +143,7 @@ const TEXTS = [
 ]
 
 t.test('keys cannot take an account out by any text that the provider repeats', async t => {
-  const { g, first } = await scene(t)
+  const { g, first } = await clockedScene(t)
   const keys = [await g.key('famC'), await g.key('famC')] as const
   const padding = 'x'.repeat(1_100_000)
   let asked = 0
@@ -191,7 +180,7 @@ t.test('keys cannot take an account out by any text that the provider repeats', 
 })
 
 t.test('one key cannot take an account out, whatever the provider answers to it', async t => {
-  const { g, first } = await scene(t)
+  const { g, first } = await clockedScene(t)
   const key = await g.key('famC')
   for (const status of [400, 403, 404, 413, 422]) {
     first.script = (_received, res) => json(res, { error: { message: TEXTS[0] } }, status)
@@ -207,7 +196,7 @@ t.test('one key cannot take an account out, whatever the provider answers to it'
 })
 
 t.test('counting tells nothing about an account', async t => {
-  const { g, first } = await scene(t)
+  const { g, first } = await clockedScene(t)
   const keys = [await g.key('famC'), await g.key('famC')]
   const count = async (status: number, headers: Record<string, string> = {}): Promise<void> => {
     first.script = (_received, res) => json(res, { error: { message: 'no counting' } }, status, headers)
@@ -226,7 +215,7 @@ t.test('counting tells nothing about an account', async t => {
 
 t.test('a failure within a stream is judged as one before it, also by the rows of the file', async t => {
   const rows = [{ code: 'E7', about: 'account' }]
-  const { g, first } = await scene(t, file => file.set('upstreams.famC.failures', rows))
+  const { g, first } = await clockedScene(t, file => file.set('upstreams.famC.failures', rows))
   const key = await g.key('famC')
   const content = 'data: {"choices":[{"index":0,"delta":{"content":"some"}}]}\n\n'
   const health = g.gateway.pool.health(accountOf(g))
@@ -251,7 +240,7 @@ t.test('a failure within a stream is judged as one before it, also by the rows o
 })
 
 t.test('the client is told the time that the body of a limit names', async t => {
-  const { g, first, second } = await scene(t)
+  const { g, first, spare: second } = await clockedScene(t)
   const key = await g.key('famC')
   for (const each of [first, second])
     each.script = (_received, res) =>

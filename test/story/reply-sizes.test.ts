@@ -5,14 +5,14 @@ import { ByteBuffer } from '../../core/lib/byte-buffer.ts'
 import { startGateway, type TestGateway } from '../gateway.ts'
 import { ScriptedUpstream, sse } from '../upstream.ts'
 import { matchAll } from '../matching.ts'
+import { ended, text } from '../chat-events.ts'
 
 const CHAT = '/v1/chat/completions'
 const BODY = { model: 'acme/famC-5.5', messages: [{ role: 'user', content: 'hi' }] }
 const STREAM = { ...BODY, stream: true, stream_options: { include_usage: true } }
 const KEEPALIVE = ': keepalive\n\n'
-const EVENT = 'data: {"choices":[{"delta":{"content":"partial"}}]}\n\n'
-const END =
-  'data: {"choices":[{"delta":{},"finish_reason":"stop"}]}\n\ndata: {"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":4}}\n\ndata: [DONE]\n\n'
+const EVENT = text('partial')
+const END = ended(3, 4)
 const SMALL = 64 * 1024
 const TOO_MUCH = 2 * SMALL
 

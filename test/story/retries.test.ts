@@ -9,6 +9,8 @@ import { ownPrefix, RealRedis } from '../redis.ts'
 import { begun, json, type Script, ScriptedUpstream, sse } from '../upstream.ts'
 import type { Edit } from '../gateway-file.ts'
 import { matchAll } from '../matching.ts'
+import { ended } from '../chat-events.ts'
+import { scene, type Scene } from '../scene.ts'
 
 const CHAT = '/v1/chat/completions'
 const BODY = { model: 'acme/famC-5.5', messages: [{ role: 'user' as const, content: 'hi' }] }
@@ -21,22 +23,19 @@ const answer: Script = (_received, res) =>
 /** The cost of this reply, in nano-credits. */
 const COST = 1000n * 3000n + 100n * 15_000n
 
-interface Scene {
-  readonly g: TestGateway
-  readonly upstream: ScriptedUpstream
+/** A gateway with the key of a customer who sends requests again. */
+interface Retrying extends Scene {
   readonly key: string
 }
 
-async function scene(t: Test, onDisconnect = 'finish', more: Edit = file => file): Promise<Scene> {
-  const upstream = await ScriptedUpstream.start(t)
-  const edit: Edit = file => more(file.set('upstreams.famC.onDisconnect', onDisconnect))
-  const g = await startGateway(t, { upstream: upstream.url, edit })
-  return { g, upstream, key: await g.key('famC') }
+async function retrying(t: Test, onDisconnect = 'finish', more: Edit = file => file): Promise<Retrying> {
+  const started = await scene(t, file => more(file.set('upstreams.famC.onDisconnect', onDisconnect)))
+  return { ...started, key: await started.g.key('famC') }
 }
 
 /** A client that leaves before its reply began. The upstream has its request. Resolves when the gateway has noticed. */
 async function leaves(
-  { g, upstream, key }: Scene,
+  { g, upstream, key }: Retrying,
   headers: Record<string, string>,
   body: object = BODY,
 ): Promise<void> {
@@ -60,12 +59,12 @@ function withheld(upstream: ScriptedUpstream): (() => void)[] {
   return replies
 }
 
-const used = async ({ g, key }: Scene): Promise<bigint> => BigInt((await g.balance(key)).exact.used)
+const used = async ({ g, key }: Retrying): Promise<bigint> => BigInt((await g.balance(key)).exact.used)
 
 t.test(
   'the retry of an SDK whose first attempt timed out gets its reply: one request upstream, one charge',
   async t => {
-    const place = await scene(t)
+    const place = await retrying(t)
     const { g, upstream, key } = place
     upstream.script = async (received, res) => {
       await until(
@@ -91,12 +90,10 @@ for (const [size, words] of [
   const body = { ...BODY, messages, stream: true, stream_options: { include_usage: true } }
   const delta = (content: string): string =>
     `data: ${JSON.stringify({ choices: [{ index: 0, delta: { content }, finish_reason: null }] })}\n\n`
-  const rest =
-    delta('lo') +
-    'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\ndata: {"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":700}}\n\ndata: [DONE]\n\n'
+  const rest = delta('lo') + ended(9, 700)
 
   t.test(`a retry of a ${size} request gets a stream from its start, and the rest as it arrives`, async t => {
-    const place = await scene(t)
+    const place = await retrying(t)
     const { g, upstream, key } = place
     const replies = begun(upstream, delta('Hel'))
     await leaves(place, { 'x-stainless-retry-count': '0' }, body)
@@ -114,7 +111,7 @@ for (const [size, words] of [
   })
 
   t.test(`a ${size} stream that may be sent again is charged once, and answers what repeats it`, async t => {
-    const { g, upstream, key } = await scene(t)
+    const { g, upstream, key } = await retrying(t)
     upstream.script = (_received, res) => sse(res, delta('Hel') + rest)
     for (const headers of [
       { 'x-stainless-retry-count': '1' },
@@ -130,7 +127,7 @@ for (const [size, words] of [
 }
 
 t.test('a reply that arrived when no client listened is kept for the retry', async t => {
-  const place = await scene(t)
+  const place = await retrying(t)
   const { g, upstream, key } = place
   const replies = withheld(upstream)
   const settlements = operations(g, 'settle')
@@ -149,7 +146,7 @@ t.test('a reply that arrived when no client listened is kept for the retry', asy
 })
 
 t.test('an attempt that the upstream failed is free, and its retry is charged', async t => {
-  const place = await scene(t)
+  const place = await retrying(t)
   const { g, upstream, key } = place
   upstream.script = (received, res) =>
     upstream.requests.length === 1 ? json(res, { error: { message: 'no' } }, 500) : answer(received, res)
@@ -162,7 +159,7 @@ t.test('an attempt that the upstream failed is free, and its retry is charged', 
 t.test(
   'requests with one idempotency-key are one request: concurrent ones wait, later ones get the same reply',
   async t => {
-    const place = await scene(t)
+    const place = await retrying(t)
     const { g, upstream, key } = place
     const replies = withheld(upstream)
     const headers = { 'idempotency-key': 'order-1' }
@@ -190,7 +187,7 @@ t.test(
 )
 
 t.test('a retry gets the reply that used up its key', async t => {
-  const { g, upstream } = await scene(t)
+  const { g, upstream } = await retrying(t)
   upstream.script = answer
   const { secret: key } = await g.gateway.keys.changes.create({
     type: 'famC',
@@ -223,7 +220,7 @@ t.test('a retry gets the reply that used up its key', async t => {
 })
 
 t.test('a request whose attempt failed is sent again under its idempotency-key', async t => {
-  const place = await scene(t)
+  const place = await retrying(t)
   const { g, upstream, key } = place
   const call = (): ReturnType<TestGateway['call']> =>
     g.call(CHAT, { key, body: BODY, headers: { 'idempotency-key': 'order-1' } })
@@ -274,7 +271,7 @@ t.test(
 )
 
 t.test('a client that does not read delays no other client of the same reply', async t => {
-  const place = await scene(t)
+  const place = await retrying(t)
   const { g, upstream, key } = place
   const body = JSON.stringify({ ...BODY, stream: true })
   let go = (): void => {}
@@ -286,9 +283,7 @@ t.test('a client that does not read delays no other client of the same reply', a
     await joined
     for (let time = 0; time < 1500; time++)
       if (!res.write(piece)) await new Promise(resolve => res.once('drain', resolve))
-    res.end(
-      'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\ndata: {"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":700}}\n\ndata: [DONE]\n\n',
-    )
+    res.end(ended(9, 700))
   }
   const deaf = connect(g.gateway.port, '127.0.0.1')
   deaf.pause()
@@ -309,7 +304,7 @@ t.test('a client that does not read delays no other client of the same reply', a
 })
 
 t.test('identical requests that are not retries are each charged', async t => {
-  const place = await scene(t)
+  const place = await retrying(t)
   const { g, upstream, key } = place
   upstream.script = answer
   await Promise.all(
@@ -320,7 +315,7 @@ t.test('identical requests that are not retries are each charged', async t => {
 })
 
 t.test('two lost attempts do not waive each other: both are charged', async t => {
-  const place = await scene(t, 'cancel')
+  const place = await retrying(t, 'cancel')
   const { g, upstream, key } = place
   upstream.script = () => {}
   const body = { ...BODY, stream: true }
@@ -332,7 +327,7 @@ t.test('two lost attempts do not waive each other: both are charged', async t =>
 })
 
 t.test('a lost attempt is waived once a retry succeeded, and only so often a key', async t => {
-  const place = await scene(t, 'cancel', file => file.set('ledger.waivers', 1))
+  const place = await retrying(t, 'cancel', file => file.set('ledger.waivers', 1))
   const { g, upstream, key } = place
   const body = { ...BODY, stream: true }
   const stream: Script = (_received, res) =>
@@ -355,7 +350,7 @@ t.test('a lost attempt is waived once a retry succeeded, and only so often a key
 })
 
 t.test('the order in which the two settle does not matter', async t => {
-  const place = await scene(t)
+  const place = await retrying(t)
   const { g, key } = place
   const { ledger } = g.gateway
   const account = await g.id(key)

@@ -16,6 +16,7 @@ import { startGateway, type TestGateway } from '../gateway.ts'
 import { rejects } from '../rejects.ts'
 import { json, ScriptedUpstream, sse } from '../upstream.ts'
 import { matchAll } from '../matching.ts'
+import { text } from '../chat-events.ts'
 
 /** The official SDKs against the simulated provider, for each key type: results, errors and aborted calls. */
 
@@ -134,7 +135,7 @@ t.test('a stream that breaks throws in every SDK', async t => {
     for await (const _event of stream) void _event
   }
   const client = openai(await g.key('famC'), g.url)
-  broken('data: {"choices":[{"index":0,"delta":{"content":"x"},"finish_reason":null}]}\n\n')
+  broken(text('x'))
   await rejects(
     t,
     client.chat.completions.create({ model: 'acme/famC-5.5', messages, stream: true }).then(drain),
@@ -210,7 +211,7 @@ t.test('aborting a call cancels the upstream unless onDisconnect is finish, and 
   const key = await g.key('famC')
   upstream.script = (_received, res) => {
     res.writeHead(200, { 'content-type': 'text/event-stream' })
-    res.write('data: {"choices":[{"index":0,"delta":{"content":"x"},"finish_reason":null}]}\n\n')
+    res.write(text('x'))
   }
   const stream = await openai(key, g.url).chat.completions.create({ model: 'acme/famC-5.5', messages, stream: true })
   for await (const _chunk of stream) {

@@ -7,6 +7,7 @@ import { until, upstreamEnv } from '../gateway.ts'
 import type { Edit } from '../gateway-file.ts'
 import { Place } from '../process.ts'
 import { ScriptedUpstream } from '../upstream.ts'
+import { DONE, STOP, text } from '../chat-events.ts'
 
 const NO_REDIS = findServer(process.env) === undefined && 'no redis-server on PATH'
 const STREAM = { model: 'acme/famC-5.5', messages: [], stream: true }
@@ -18,10 +19,8 @@ t.test(
     const finish: (() => void)[] = []
     upstream.script = (_received, res) => {
       res.writeHead(200, { 'content-type': 'text/event-stream' })
-      res.write('data: {"choices":[{"index":0,"delta":{"content":"x"},"finish_reason":null}]}\n\n')
-      finish.push(() =>
-        res.end('data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'),
-      )
+      res.write(text('x'))
+      finish.push(() => res.end(STOP + DONE))
     }
     const place = new Place(t, file => file.set('limits.drain', '400ms'))
     const running = await place.startProcess(t, upstreamEnv(upstream.url))
@@ -44,7 +43,7 @@ t.test('after kill -9 the next start finds the store, and releases what was held
   const upstream = await ScriptedUpstream.start(t)
   upstream.script = (_received, res) => {
     res.writeHead(200, { 'content-type': 'text/event-stream' })
-    res.write('data: {"choices":[{"index":0,"delta":{"content":"x"},"finish_reason":null}]}\n\n')
+    res.write(text('x'))
   }
   const edit: Edit = file => file.set('ledger.lease', '300ms').set('ledger.reapEvery', '50ms')
   const place = new Place(t, edit, {}, true)

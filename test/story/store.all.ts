@@ -8,30 +8,31 @@ import { Place } from '../process.ts'
 import { ownPrefix, RealRedis } from '../redis.ts'
 import { begun, ScriptedUpstream, sse } from '../upstream.ts'
 import { matchAll } from '../matching.ts'
+import { STOP, text } from '../chat-events.ts'
 
 /** A test can stop only a redis-server of its own. */
 const skip = findServer(process.env) === undefined && 'no redis-server on PATH'
 
 const CHAT = '/v1/chat/completions'
 const BODY = { model: 'acme/famC-5.5', messages: [{ role: 'user', content: 'hi' }], stream: true }
-const DELTA = 'data: {"choices":[{"index":0,"delta":{"content":"x"},"finish_reason":null}]}\n\n'
+const DELTA = text('x')
 const FINISH =
-  'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\n' +
+  STOP +
   'data: {"choices":[],"usage":{"prompt_tokens":1000,"completion_tokens":100,"total_tokens":1100}}\n\ndata: [DONE]\n\n'
 
-interface Scene {
+interface Outage {
   readonly redis: RealRedis
   readonly upstream: ScriptedUpstream
   /** Replies that the upstream has begun and not ended. */
   readonly replies: ServerResponse[]
 }
 
-async function scene(t: Test): Promise<Scene> {
+async function outage(t: Test): Promise<Outage> {
   const upstream = await ScriptedUpstream.start(t)
   return { redis: await RealRedis.start(t), upstream, replies: begun(upstream, DELTA) }
 }
 
-function gatewayOn(t: Test, { redis, upstream }: Scene): Promise<TestGateway> {
+function gatewayOn(t: Test, { redis, upstream }: Outage): Promise<TestGateway> {
   return startGateway(t, { upstream: upstream.url, env: { REDIS_URL: redis.url }, edit: ownPrefix })
 }
 
@@ -91,7 +92,7 @@ for (const failure of FAILURES) {
     `while the store ${failure.name}, streams end normally, new requests are refused, and each stream settles once afterwards`,
     { skip },
     async t => {
-      const place = await scene(t)
+      const place = await outage(t)
       const g = await gatewayOn(t, place)
       const key = await g.key('famC', 10n)
       const stream = await opened(g, key)
@@ -118,7 +119,7 @@ for (const failure of FAILURES) {
 }
 
 t.test('a full store admits no new request and takes every settlement', { skip }, async t => {
-  const place = await scene(t)
+  const place = await outage(t)
   const g = await gatewayOn(t, place)
   const key = await g.key('famC', 10n)
   const stream = await opened(g, key)
@@ -131,7 +132,7 @@ t.test('a full store admits no new request and takes every settlement', { skip }
 })
 
 t.test('a client gets a reply that broke off while the store still extends its hold', { skip }, async t => {
-  const place = await scene(t)
+  const place = await outage(t)
   // More than was requested, and so more than is held.
   const text = 'x'.repeat(3000)
   place.upstream.script = (_received, res) => {
@@ -148,7 +149,7 @@ t.test('a client gets a reply that broke off while the store still extends its h
 })
 
 t.test('a store that has lost its scripts gets them again', { skip }, async t => {
-  const place = await scene(t)
+  const place = await outage(t)
   const g = await gatewayOn(t, place)
   const key = await g.key('famC', 10n)
   const stream = await opened(g, key)
@@ -160,7 +161,7 @@ t.test('a store that has lost its scripts gets them again', { skip }, async t =>
 })
 
 t.test('a waiting settlement outlives its gateway and its store', { skip }, async t => {
-  const { redis, upstream, replies } = await scene(t)
+  const { redis, upstream, replies } = await outage(t)
   const place = new Place(t, ownPrefix, { ...upstreamEnv(upstream.url), REDIS_URL: redis.url })
   const first = await place.startProcess(t)
   const { key, id } = await place.key('famC', '5')
@@ -184,7 +185,7 @@ t.test(
   'settlements that neither the store nor the disk takes are printed at the stop, and can be charged later',
   { skip },
   async t => {
-    const { redis, upstream, replies } = await scene(t)
+    const { redis, upstream, replies } = await outage(t)
     const env = { ...upstreamEnv(upstream.url), REDIS_URL: redis.url }
     const place = new Place(t, file => ownPrefix(file).set('limits.drain', '300ms'), env)
     const first = await place.startProcess(t)

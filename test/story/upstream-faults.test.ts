@@ -6,13 +6,14 @@ import { startGateway, until } from '../gateway.ts'
 import { json, rawUpstream, ScriptedUpstream, sse } from '../upstream.ts'
 import type { Edit } from '../gateway-file.ts'
 import { matchAll } from '../matching.ts'
+import { DONE, STOP, text } from '../chat-events.ts'
 
 const BODY = { model: 'acme/famC-5.5', max_tokens: 100, messages: [{ role: 'user', content: 'hi' }], input: 'hi' }
 const MESSAGES = { model: 'acme/famA-medium-5', max_tokens: 100, messages: [{ role: 'user', content: 'hi' }] }
 const CHAT = '/v1/chat/completions'
 const JSON_REPLY = '{"choices":[{"finish_reason":"stop"}],"usage":{"prompt_tokens":1,"completion_tokens":1}}'
 const head = (headers: string): string => `HTTP/1.1 200 OK\r\n${headers}\r\n\r\n`
-const EVENT = 'data: {"choices":[{"delta":{"content":"partial"}}]}\n\n'
+const EVENT = text('partial')
 const chunk = (text: string): string => `${Buffer.byteLength(text).toString(16)}\r\n${text}\r\n`
 const encoded = (encoding: string) => (socket: Socket) =>
   void socket.end(`${head(`content-type: application/json\r\ncontent-encoding: ${encoding}\r\ncontent-length: 3`)}{"a`)
@@ -318,7 +319,7 @@ t.test('a silent stream gets comments', async t => {
   upstream.script = (_received, res) => {
     res.writeHead(200, { 'content-type': 'text/event-stream' })
     res.write(EVENT)
-    finish = () => res.end('data: {"choices":[{"delta":{},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n')
+    finish = () => res.end(STOP + DONE)
   }
   const g = await startGateway(t, {
     upstream: upstream.url,
@@ -332,7 +333,7 @@ t.test('a silent stream gets comments', async t => {
     if (text.includes(': keepalive\n\n: keepalive\n\n')) finish()
   }
   t.ok(text.startsWith(`${EVENT}: keepalive\n\n`))
-  t.ok(text.endsWith('data: [DONE]\n\n'))
+  t.ok(text.endsWith(DONE))
 })
 
 t.test('a client that does not read slows the upstream down, and is disconnected in the end', async t => {

@@ -7,39 +7,35 @@ import type { Edit } from '../gateway-file.ts'
 import { matchAll } from '../matching.ts'
 import { BODY, CHAT, REPLY } from '../pooled.ts'
 import { json, ScriptedUpstream } from '../upstream.ts'
+import { DONE } from '../chat-events.ts'
+import { scene, type Scene } from '../scene.ts'
 
 /** Requests of a key above its `concurrency`: they wait in line, and hold nothing that others need. */
 
 const EDITOR = { ...BODY, model: 'acme/famB-4.6' }
 
-interface Scene {
-  readonly g: TestGateway
-  readonly upstream: ScriptedUpstream
+/** A gateway whose provider waits. */
+interface Gated extends Scene {
   /** Lets the provider answer the requests that have arrived, and all that come later. */
   readonly answer: () => void
 }
 
-/** A gateway whose provider answers when the test lets it. */
-async function scene(t: Test, concurrency: number, edit: Edit = file => file): Promise<Scene> {
-  const upstream = await ScriptedUpstream.start(t)
-  let open = (): void => {}
-  const opens = new Promise<void>(resolve => (open = resolve))
-  upstream.script = async (_received, res) => {
-    await opens
-    json(res, REPLY)
-  }
-  const g = await startGateway(t, {
-    upstream: upstream.url,
-    edit: file => edit(file.everyKeyType({ limits: { concurrency, queue: '10s' } })),
+async function gated(t: Test, concurrency: number, edit: Edit = file => file): Promise<Gated> {
+  const { promise: opens, resolve: answer } = Promise.withResolvers<void>()
+  const started = await scene(t, file => edit(file.everyKeyType({ limits: { concurrency, queue: '10s' } })), {
+    async script(_received, res) {
+      await opens
+      json(res, REPLY)
+    },
   })
-  return { g, upstream, answer: () => open() }
+  return { ...started, answer }
 }
 
 const waiting = async (g: TestGateway, key: string): Promise<number> => g.gateway.meter.lines.waiting(await g.id(key))
 
 t.test('requests that wait hold nothing of a quota, and others use it meanwhile', async t => {
   // Each request holds about 0.0016 credits.
-  const { g, upstream, answer } = await scene(t, 10, file =>
+  const { g, upstream, answer } = await gated(t, 10, file =>
     file.set('upstreams.editor.accounts.0.quota.credits', 0.03),
   )
   const [one, other] = [await g.key('editor'), await g.key('editor')]
@@ -59,7 +55,7 @@ t.test('requests that wait hold nothing of a quota, and others use it meanwhile'
 })
 
 t.test('a quota that running requests hold is busy for a moment, and not used up', async t => {
-  const { g, upstream, answer } = await scene(t, 50, file =>
+  const { g, upstream, answer } = await gated(t, 50, file =>
     file.set('upstreams.editor.accounts.0.quota.credits', 0.002),
   )
   const [one, other] = [await g.key('editor'), await g.key('editor')]
@@ -81,7 +77,7 @@ t.test('an account whose one quota is used up is not busy, although running requ
     { credits: 0.002, per: 'week' },
     { credits: 0.003, per: 'day' },
   ]
-  const { g, upstream, answer } = await scene(t, 50, file => file.set('upstreams.editor.accounts.0.quota', quotas))
+  const { g, upstream, answer } = await gated(t, 50, file => file.set('upstreams.editor.accounts.0.quota', quotas))
   const [one, other] = [await g.key('editor'), await g.key('editor')]
   const [account] = g.gateway.config.upstreams.get('editor')?.accounts ?? []
   const [week] = account?.quotas ?? []
@@ -101,7 +97,7 @@ t.test('an account whose one quota is used up is not busy, although running requ
 })
 
 t.test('the first that came is served first', async t => {
-  const { g, upstream } = await scene(t, 5)
+  const { g, upstream } = await gated(t, 5)
   const answers: (() => void)[] = []
   upstream.script = (_received, res) => void answers.push(() => json(res, REPLY))
   const key = await g.key('famC')
@@ -122,7 +118,7 @@ t.test('the first that came is served first', async t => {
 })
 
 t.test('64 connections on 50 places are all served', async t => {
-  const { g, answer } = await scene(t, 50)
+  const { g, answer } = await gated(t, 50)
   answer()
   const key = await g.key('famC', 100n)
   const statuses = await Promise.all(
@@ -137,7 +133,7 @@ t.test('64 connections on 50 places are all served', async t => {
 })
 
 t.test('a request that waits too long gets a 429, and pays nothing', async t => {
-  const { g, upstream, answer } = await scene(t, 1, file =>
+  const { g, upstream, answer } = await gated(t, 1, file =>
     file.everyKeyType({ limits: { concurrency: 1, queue: '50ms' } }),
   )
   const key = await g.key('famC')
@@ -151,7 +147,7 @@ t.test('a request that waits too long gets a 429, and pays nothing', async t => 
 })
 
 t.test('a client that leaves the line pays nothing', async t => {
-  const { g, upstream, answer } = await scene(t, 1)
+  const { g, upstream, answer } = await gated(t, 1)
   const key = await g.key('famC')
   const running = g.call(CHAT, { key, body: BODY })
   await until(() => upstream.requests.length === 1)
@@ -175,7 +171,7 @@ t.test('a place whose client left while its reply is read on is free for the nex
     if (asked['stream'] !== true) return json(res, REPLY)
     res.writeHead(200, { 'content-type': 'text/event-stream' })
     res.write(delta)
-    end = () => res.end('data: [DONE]\n\n')
+    end = () => res.end(DONE)
   }
   const g = await startGateway(t, {
     upstream: upstream.url,
@@ -194,7 +190,7 @@ t.test('a place whose client left while its reply is read on is free for the nex
 })
 
 t.test('the bodies of requests that wait count towards limits.memory', async t => {
-  const { g, upstream, answer } = await scene(t, 1)
+  const { g, upstream, answer } = await gated(t, 1)
   const key = await g.key('famC')
   const large = { ...BODY, messages: [{ role: 'user', content: 'x'.repeat(1_000_000) }] }
   const running = g.call(CHAT, { key, body: BODY })
@@ -256,7 +252,7 @@ t.test('the prompt cache of another account is cold for a client that leaves', a
 })
 
 t.test('a request is served although another gateway uses every place again as soon as it is free', async t => {
-  const { g, upstream, answer } = await scene(t, 5)
+  const { g, upstream, answer } = await gated(t, 5)
   const { store } = g.gateway.config
   const other = await startGateway(t, {
     upstream: upstream.url,

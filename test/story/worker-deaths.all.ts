@@ -2,9 +2,10 @@ import t from 'tap'
 import { until } from '../gateway.ts'
 import { startWorkers } from '../process.ts'
 import { begun, ScriptedUpstream } from '../upstream.ts'
+import { text } from '../chat-events.ts'
 
 const BODY = { model: 'acme/famC-5.5', max_tokens: 100, messages: [{ role: 'user', content: 'hi' }] }
-const DELTA = 'data: {"choices":[{"index":0,"delta":{"content":"x"},"finish_reason":null}]}\n\n'
+const DELTA = text('x')
 const FINISH =
   'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}],"usage":{"prompt_tokens":9,"completion_tokens":9}}\n\ndata: [DONE]\n\n'
 

@@ -2,13 +2,14 @@ import t from 'tap'
 import { until } from '../gateway.ts'
 import { startWorkers } from '../process.ts'
 import { begun, json, ScriptedUpstream } from '../upstream.ts'
+import { text } from '../chat-events.ts'
 
 /** Workers of one gateway. */
 
 const BODY = { model: 'acme/famC-5.5', max_tokens: 100, messages: [{ role: 'user', content: 'hi' }] }
 /** The hold of such a request, in nano-credits. */
 const HELD = Math.ceil(JSON.stringify(BODY).length / 2) * 3000 + 100 * 15_000
-const DELTA = 'data: {"choices":[{"index":0,"delta":{"content":"x"},"finish_reason":null}]}\n\n'
+const DELTA = text('x')
 const FINISH =
   'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}],"usage":{"prompt_tokens":9,"completion_tokens":9}}\n\ndata: [DONE]\n\n'
 

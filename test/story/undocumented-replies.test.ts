@@ -4,6 +4,7 @@ import { FORMATS } from '../../core/formats/index.ts'
 import { FORMAT_NAMES, type FormatName } from '../../core/formats/terms.ts'
 import { startGateway, type TestGateway } from '../gateway.ts'
 import { json, ScriptedUpstream } from '../upstream.ts'
+import { DONE } from '../chat-events.ts'
 
 /**
  * What real upstreams send that no vendor documents: each kind from an upstream of each format, to a client of each
@@ -72,7 +73,7 @@ const STREAMS: Readonly<Record<FormatName, readonly string[]>> = {
     chunk({ choices: [{ index: 0, delta: { role: 'assistant', content: SAID }, finish_reason: null }] }),
     chunk({ choices: [{ index: 0, delta: {}, finish_reason: 'stop' }] }),
     chunk({ choices: [], usage: { prompt_tokens: 10, completion_tokens: 5, total_tokens: 15 } }),
-    'data: [DONE]\n\n',
+    DONE,
   ],
   responses: [
     event('response.created', { sequence_number: 0, response: { ...response, status: 'in_progress', output: [] } }),
@@ -248,7 +249,7 @@ function reporting(res: ServerResponse, { upstream, stream }: Cell, reports: rea
   if (!stream) return json(res, { ...REPLIES[upstream], usage: last })
   const ways: Readonly<Record<FormatName, () => string>> = {
     'chat-completions': () =>
-      [...STREAMS['chat-completions'].slice(0, 2), ...reports.map(usage => chunk({ choices: [], usage })), 'data: [DONE]\n\n'].join(''), // prettier-ignore
+      [...STREAMS['chat-completions'].slice(0, 2), ...reports.map(usage => chunk({ choices: [], usage })), DONE].join(''), // prettier-ignore
     responses: () =>
       STREAMS.responses.slice(0, -1).join('') +
       event('response.completed', { sequence_number: 4, response: { ...response, usage: last } }),

@@ -1,0 +1,27 @@
+/** Events of a stream of chat completions, as providers send them. */
+
+/** An event with any data. */
+export function event(data: object): string {
+  return `data: ${JSON.stringify(data)}\n\n`
+}
+
+/** An event with text. */
+export function text(content: string): string {
+  return event({ choices: [{ index: 0, delta: { content }, finish_reason: null }] })
+}
+
+/** The event that ends the text. */
+export const STOP = event({ choices: [{ index: 0, delta: {}, finish_reason: 'stop' }] })
+
+/** An event with the usage. */
+export function usage(input: number, output: number): string {
+  return event({ choices: [], usage: { prompt_tokens: input, completion_tokens: output } })
+}
+
+/** The last event. */
+export const DONE = 'data: [DONE]\n\n'
+
+/** The end of a stream that reports its usage. */
+export function ended(input: number, output: number): string {
+  return STOP + usage(input, output) + DONE
+}
