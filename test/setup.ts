@@ -1,7 +1,7 @@
 /**
  * Provides a real Redis, a real PostgreSQL and a real browser for the tests: those on the machine, else Debian's
- * packages. REDIS_URL names another Redis, CHROMIUM another browser. Its arguments are further programs, which Debian's
- * packages of the same name have.
+ * packages. REDIS_URL names another Redis, CHROMIUM another browser. With the argument `store` it provides only Redis, as
+ * `npm test` needs it. Other arguments are further programs, which Debian's packages of the same name have.
  */
 import { spawnSync } from 'node:child_process'
 import { existsSync, mkdirSync, writeFileSync } from 'node:fs'
@@ -9,11 +9,13 @@ import { findServer } from '../core/store/managed.ts'
 import { BROWSER } from './browser-program.ts'
 import { postgresPrograms } from './postgres.ts'
 
+const asked = process.argv.slice(2)
+const isStoreOnly = asked.includes('store')
 const missing = [
   ...(process.env['REDIS_URL'] === undefined && findServer(process.env) === undefined ? ['redis-server'] : []),
-  ...(postgresPrograms() === undefined ? ['postgresql'] : []),
-  ...(existsSync(BROWSER) ? [] : ['chromium-headless-shell']),
-  ...process.argv.slice(2).filter(program => spawnSync('which', [program]).status !== 0),
+  ...(isStoreOnly || postgresPrograms() !== undefined ? [] : ['postgresql']),
+  ...(isStoreOnly || existsSync(BROWSER) ? [] : ['chromium-headless-shell']),
+  ...asked.filter(program => program !== 'store' && spawnSync('which', [program]).status !== 0),
 ]
 if (missing.length > 0) {
   if (process.getuid?.() !== 0 || !existsSync('/etc/debian_version')) {
