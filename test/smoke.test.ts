@@ -1,3 +1,5 @@
+import { spawnSync } from 'node:child_process'
+import { fileURLToPath } from 'node:url'
 import t from 'tap'
 import { audit } from '../core/ledger/audit.ts'
 import { holdsOf, until } from './gateway.ts'
@@ -37,4 +39,25 @@ t.test('a gateway that is killed in the middle of a stream has charged each requ
   const text = JSON.stringify({ ...BODY, stream: true }).length
   t.match(reaped, { kind: 'reaped', charge: BigInt(Math.ceil(text / 3)) * 3000n + 10n * 15_000n })
   t.same((await audit(ledger, undefined, 'charges')).drifts, [])
+})
+
+/** Loaded into a process: prints at its end how many modules it has loaded. */
+const COUNTER = `
+  import { registerHooks } from 'node:module'
+  let modules = 0
+  registerHooks({ load: (url, context, next) => (modules += url.startsWith('node:') ? 0 : 1, next(url, context)) })
+  process.on('exit', () => console.error(modules))`
+
+t.test('a command loads its own code only', t => {
+  const main = fileURLToPath(new URL('../core/main.ts', import.meta.url))
+  const modules = (...args: string[]): number => {
+    const counter = `data:text/javascript,${encodeURIComponent(COUNTER)}`
+    const { stderr } = spawnSync(process.execPath, ['--import', counter, main, ...args], { encoding: 'utf8' })
+    return Number(stderr.trim().split('\n').at(-1))
+  }
+  for (const args of [['--version'], ['--help'], ['keys', '--help'], ['nonsense']]) {
+    const count = modules(...args)
+    t.ok(count > 5 && count <= 20, `${args.join(' ')} loads ${count} modules`)
+  }
+  t.end()
 })

@@ -1,0 +1,13 @@
+import t from 'tap'
+import { findPlugins } from '../../core/chain/plugins.ts'
+import { SCHEMA } from '../../core/config/schema.ts'
+import { compileForeign } from '../../core/config/shape.ts'
+
+t.test('the schemas of the file and of each built-in plugin are JSON Schemas', async t => {
+  const { plugins, foreign } = await findPlugins([])
+  t.equal(foreign.size, 0)
+  t.ok(plugins.size > 20)
+  const schemas = [SCHEMA, ...[...plugins.values()].map(({ options }) => options)]
+  for (const schema of schemas) t.doesNotThrow(() => compileForeign(schema))
+  t.throws(() => compileForeign({ type: 'strng' }))
+})
