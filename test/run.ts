@@ -48,7 +48,7 @@ const ALONE = [
 
 const asked = process.argv.slice(2)
 const isTier = asked.length === 0 || asked[0] === 'all'
-const isCovered = process.env['COVERAGE'] !== undefined
+const isCovered = process.env['COVERAGE'] !== undefined && isTier
 const began = performance.now()
 
 const files = isTier ? byLength(globSync(asked[0] === 'all' ? 'test/**/*.all.ts' : 'test/**/*.test.ts').sort()) : asked
@@ -57,7 +57,7 @@ const isAlone = (file: string): boolean => ALONE.some(name => file.endsWith(`${n
 const alone = files.filter(isAlone)
 const queue = queueOf(files.filter(file => !isAlone(file)))
 
-if (isCovered && asked[0] !== 'all') rmSync(COVERAGE, { recursive: true, force: true })
+if (isCovered && asked.length === 0) rmSync(COVERAGE, { recursive: true, force: true })
 // One server for all test files that need one. It is quicker to start here than in each of them.
 const postgres = files.some(file => !file.endsWith('.test.ts')) ? await PostgresServer.start() : undefined
 const jobs = Math.min(JOBS, files.length)

@@ -24,8 +24,10 @@ syncBuiltinESMExports()
 Object.assign(globalThis, { AI_SDK_LOG_WARNINGS: false })
 
 const queue = process.env['QUEUE'] ?? ''
+/** The folder of the project. A command that a test runs may change the working directory. */
+const root = process.cwd()
 /** How long a file may take. It bounds a test that hangs. */
-const limitMs = Number(process.env['LIMIT_S'] ?? 600) * 1000
+const limitMs = Number(process.env['LIMIT_S'] ?? 1800) * 1000
 
 /** Takes the next file of the queue. Undefined if there is none. */
 function next(): string | undefined {
@@ -51,7 +53,7 @@ function takeNext(): void {
     t.setTimeout(limitMs)
     // The runner reads from this line on whose tests follow.
     process.stdout.write(`# ${file}\n`)
-    await import(pathToFileURL(resolve(file)).href)
+    await import(pathToFileURL(resolve(root, file)).href)
     takeNext()
   })
 }

@@ -32,6 +32,8 @@ import { NOTES_AT_END as NOTES } from '../sample-notes.ts'
 const KEYS = Number(process.env['KEYS'] ?? 1_000_000)
 const EXCHANGES = Number(process.env['EXCHANGES'] ?? 10_000_000)
 const RATE = Number(process.env['RATE'] ?? 2000)
+/** Requests whose memory in the store is measured. */
+const RECORDED = Math.min(10_000, EXCHANGES)
 const EXPIRED = Math.min(100_000, KEYS)
 const WAITING = Math.min(500_000, EXCHANGES)
 const DAYS = 60
@@ -264,13 +266,13 @@ try {
   const third = await opened()
   await third.start({ mayRebuild: false, alone: true })
   const single = new Load(third, ids)
-  await sleep(Math.ceil((10_000 / RATE) * 1000))
+  await sleep(Math.ceil((RECORDED / RATE) * 1000))
   await single.stop()
   await sleep(500)
   await third.background.archiveAll()
   show(
-    'store memory that 10,000 recorded requests leave',
-    `${(Math.max(0, (await used()) - before) / 10_000) | 0} bytes each`,
+    `store memory that ${RECORDED.toLocaleString('en')} recorded requests leave`,
+    `${(Math.max(0, (await used()) - before) / RECORDED) | 0} bytes each`,
   )
   await third.close()
 
