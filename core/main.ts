@@ -41,7 +41,7 @@ async function environmentOf(level: 'info' | 'silent', exit: Environment['exit']
   return environment
 }
 
-/** Tells of broken rules about money: in the log of a gateway, and on standard error of any other command. */
+/** Reports a broken rule about money: in the log of a gateway, and on standard error of any other command. */
 async function raiseAlarms({ log, now }: Environment, isGateway: boolean): Promise<void> {
   const [{ alarmOnBrokenRules, factsText }, { PerMinute }] = await Promise.all([
     import('./money/assertions.ts'),
