@@ -34,7 +34,7 @@ export interface CommandLine {
     load: () => Promise<Code>,
     use: (code: Code, environment: Environment) => Promise<void>,
   ) => Promise<void>
-  /** The same for a command that needs the checked configuration. */
+  /** The same for a command that needs the configuration. Its stages are not checked. */
   readonly onConfig: <Code>(
     load: () => Promise<Code>,
     use: (code: Code, environment: Environment, config: Config) => Promise<void>,

@@ -30,9 +30,13 @@ export function compile(schema: unknown): ValidateFunction {
   return own.compile(schema as object)
 }
 
+/** For the schemas of others. Most files name no such plugin. */
+let checking: Ajv | undefined
+
 /** Compiles a schema like `compile`. @throws Error if it is not a JSON Schema */
 export function compileForeign(schema: unknown): ValidateFunction {
-  return ajvWith({}).compile(schema as object)
+  checking ??= ajvWith({})
+  return checking.compile(schema as object)
 }
 
 /** Converts Ajv's errors to problems, one for each place. `base` is the path of the checked value. */

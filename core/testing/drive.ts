@@ -4,7 +4,7 @@ import { stringify } from 'yaml'
 import type { BuiltInHost, BuiltInStage } from '../chain/built-in-stage.ts'
 import { checkedStage } from '../chain/checked-stage.ts'
 import { HOST_MEMBERS, type Plugin } from '../chain/stage.ts'
-import { compile, shapeProblems } from '../config/shape.ts'
+import { compileForeign, shapeProblems } from '../config/shape.ts'
 import { readYaml } from '../config/yaml.ts'
 import type { BuiltInExchange, BuiltInFacts, BuiltInWith } from '../exchange/built-in.ts'
 import type { Fact, Outcome, ReplyEvent } from '../exchange/exchange.ts'
@@ -76,7 +76,7 @@ export async function drive(
 /** Returns the options with their defaults. @throws Error if they are wrong, in the words of `tollgate check` */
 function validOptions({ name, options: schema }: Plugin, options: Record<string, unknown>): unknown {
   const filled = structuredClone(options)
-  const valid = compile(schema)
+  const valid = compileForeign(schema)
   if (valid(filled)) return filled
   const { source } = readYaml('options', '', stringify({ [name]: options }), {})
   const problems = shapeProblems(source, valid.errors ?? [], [name])
