@@ -7,17 +7,11 @@
  * With `COVERAGE=1`, each tier leaves its coverage in .tap/coverage. After the tier `all` the run fails if the coverage of
  * both is below the floor.
  */
-import { spawn } from 'node:child_process'
-import { globSync, mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
-import { createInterface } from 'node:readline'
-import { fileURLToPath } from 'node:url'
+import { globSync, mkdirSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
 import { belowFloor, COVERAGE } from './coverage.ts'
 import { PostgresServer } from './postgres.ts'
-import { freePort } from './ports.ts'
-import { RealRedis } from './redis.ts'
 import { TapReader } from './tap-reader.ts'
+import { queueOf, runWorker, startStore } from './workers.ts'
 
 /** Processes of tests that run at once, each with a Redis. On two cores, two more fill the time of waits. */
 const JOBS = 4
@@ -81,49 +75,22 @@ process.exit(failed.length > 0 ? 1 : 0)
 
 /** Runs processes one after the other until nothing is left. One that dies is followed by another. */
 async function work(job: number): Promise<void> {
-  for (let file = alone.shift(); file !== undefined; file = alone.shift()) await runWorker(job, queueOf([file]))
-  while (readdirSync(queue).some(name => name.endsWith('.waiting'))) await runWorker(job, queue)
-}
-
-async function runWorker(job: number, from: string): Promise<void> {
-  const child = spawn(process.execPath, ['test/worker.ts'], {
-    stdio: ['ignore', 'pipe', 'inherit'],
-    // Without the cache, each process would strip the types of all sources again.
-    env: {
-      ...process.env,
-      QUEUE: from,
-      TAP_JOB_ID: String(job),
-      TEST_REDIS: process.env['TEST_REDIS'] ?? process.env['REDIS_URL'] ?? stores.map(({ url }) => url).join(' '),
-      ...(postgres && { TEST_POSTGRES: postgres.url }),
-      ...(isCovered && { NODE_V8_COVERAGE: COVERAGE }),
-      NODE_COMPILE_CACHE: fileURLToPath(new URL('../node_modules/.cache/compile', import.meta.url)),
-    },
-  })
-  const exit = new Promise<number | string>(resolve =>
-    child.on('exit', (code, signal) => resolve(code ?? signal ?? '')),
-  )
-  const output = reader.begin()
-  for await (const line of createInterface({ input: child.stdout })) output.read(line)
-  output.end(await exit)
-}
-
-/** Makes a queue of files for processes that share it. */
-function queueOf(files: readonly string[]): string {
-  const folder = mkdtempSync(join(tmpdir(), 'tollgate-queue-'))
-  for (const [nth, file] of files.entries())
-    writeFileSync(join(folder, `${String(nth).padStart(4, '0')}.waiting`), file)
-  return folder
+  const env = {
+    TAP_JOB_ID: String(job),
+    TEST_REDIS: process.env['TEST_REDIS'] ?? process.env['REDIS_URL'] ?? stores.map(({ url }) => url).join(' '),
+    ...(postgres && { TEST_POSTGRES: postgres.url }),
+    ...(isCovered && { NODE_V8_COVERAGE: COVERAGE }),
+  }
+  for (let file = alone.shift(); file !== undefined; file = alone.shift()) {
+    const own = queueOf([file])
+    await runWorker(own, { reader, env })
+    rmSync(own, { recursive: true, force: true })
+  }
+  while (readdirSync(queue).some(name => name.endsWith('.waiting'))) await runWorker(queue, { reader, env })
 }
 
 /** Puts the files that take longest first. */
 function byLength(files: readonly string[]): string[] {
   const first = LONGEST.map(name => `test/${name}${name.endsWith('.all') ? '' : '.test'}.ts`)
   return [...first.filter(file => files.includes(file)), ...files.filter(file => !first.includes(file))]
-}
-
-/** Starts a Redis that test files share. It keeps its files like one of an operator, but does not wait for the disk. */
-async function startStore(): Promise<RealRedis> {
-  const redis = new RealRedis(await freePort())
-  await redis.run('--appendfsync', 'no', '--save', '', '--maxmemory-policy', 'noeviction')
-  return redis
 }

@@ -4,16 +4,14 @@
  * npm run teeth             all promises
  * npm run teeth -- plans    those that contain this word
  */
-import { spawn, spawnSync } from 'node:child_process'
+import { spawnSync } from 'node:child_process'
 import { cpSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { createInterface } from 'node:readline'
 import { fileURLToPath } from 'node:url'
-import { freePort } from '../ports.ts'
 import { PostgresServer } from '../postgres.ts'
-import { RealRedis } from '../redis.ts'
 import { TapReader } from '../tap-reader.ts'
+import { queueOf, runWorker, startStore } from '../workers.ts'
 import { PROMISES, type Promised } from './promises.ts'
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url))
@@ -35,7 +33,7 @@ class Copy {
   }
 
   /** Returns what fails when a promise is broken. */
-  async failures(promised: Promised, env: NodeJS.ProcessEnv): Promise<string[]> {
+  async failures(promised: Promised, env: Readonly<Record<string, string>>): Promise<string[]> {
     const { file, text, instead, test } = promised
     const path = join(this.folder, file)
     const source = readFileSync(path, 'utf8')
@@ -43,21 +41,15 @@ class Copy {
       path,
       source.replace(text, () => instead),
     )
-    const queue = mkdtempSync(join(tmpdir(), 'tollgate-queue-'))
-    writeFileSync(join(queue, '0.waiting'), test)
-    const child = spawn(process.execPath, ['test/worker.ts'], {
-      cwd: this.folder,
-      stdio: ['ignore', 'pipe', 'ignore'],
-      env: { ...process.env, ...env, QUEUE: queue, LIMIT_S: String(LIMIT_S), TAP_GREP: filterOf(promised) },
-      timeout: (LIMIT_S + 30) * 1000,
-    })
     const reader = new TapReader(() => {})
-    const output = reader.begin()
-    const exit = new Promise<number | string>(resolve =>
-      child.on('exit', (code, signal) => resolve(code ?? signal ?? '')),
-    )
-    for await (const line of createInterface({ input: child.stdout })) output.read(line)
-    output.end(await exit)
+    const queue = queueOf([test])
+    await runWorker(queue, {
+      reader,
+      env: { ...env, LIMIT_S: String(LIMIT_S), TAP_GREP: filterOf(promised) },
+      folder: this.folder,
+      isShown: false,
+      limitMs: (LIMIT_S + 30) * 1000,
+    })
     writeFileSync(path, source)
     rmSync(queue, { recursive: true, force: true })
     // A file that cannot be loaded shows nothing.
@@ -82,8 +74,7 @@ const postgres = await PostgresServer.start()
 const count = left.length
 await Promise.all(
   Array.from({ length: JOBS }, async () => {
-    const redis = new RealRedis(await freePort())
-    await redis.run('--appendfsync', 'no', '--save', '', '--maxmemory-policy', 'noeviction')
+    const redis = await startStore()
     const copy = new Copy()
     const env = { TEST_REDIS: redis.url, TEST_POSTGRES: postgres.url, UNTIL_S: String(UNTIL_S) }
     for (let promised = left.shift(); promised; promised = left.shift()) {
