@@ -48,6 +48,8 @@ export interface Counts {
   readonly bufferBytes: number
   /** Commands that Redis has run for the gateway, those of its script included. */
   readonly commands: number
+  /** Times that the gateway has said that it lives, as it does once a second. */
+  readonly beats: number
 }
 
 /** A gateway that counts. */
@@ -57,6 +59,8 @@ export interface Counting {
   /** Waits until nothing is held, and if it records, until everything is recorded. */
   readonly rest: () => Promise<void>
   readonly counts: () => Promise<Counts>
+  /** Waits until the gateway has said so many times that it lives. */
+  readonly beat: (times: number) => Promise<void>
 }
 
 /** Starts a gateway that counts, with a Redis of its own. @param records whether it records what ends while it is counted */
@@ -88,6 +92,10 @@ export async function startCounting(
   t.teardown(() => own.disconnect())
   const address = /\baddr=(\S+)/.exec(await own.client('INFO'))?.[1]
   const seen = await redis.monitor(t)
+  const ofGateway = (): ReturnType<typeof seen> => seen().filter(each => each.address !== address)
+  const isBeat = ({ command, values }: ReturnType<typeof seen>[number]): boolean =>
+    command === 'HSET' && values.includes('"beat"')
+  const beats = (): number => ofGateway().filter(isBeat).length
   const left = async (): Promise<number> => {
     const keys = await own.keys('t:*')
     const streams = records ? keys.filter(key => key.endsWith(':x')) : []
@@ -103,8 +111,11 @@ export async function startCounting(
       const before = lines().length
       running.child.kill('SIGUSR2')
       await until(() => lines().length > before)
-      const commands = seen().filter(each => each.address !== address).length
-      return { ...JSON.parse(lines().at(-1) ?? ''), commands } as Counts
+      return { ...JSON.parse(lines().at(-1) ?? ''), commands: ofGateway().length, beats: beats() } as Counts
+    },
+    beat(times) {
+      const end = beats() + times
+      return until(() => beats() >= end)
     },
   }
 }

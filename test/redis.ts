@@ -82,7 +82,7 @@ export class RealRedis {
    * Begins to watch the commands of all clients. ioredis' own `monitor` fails if a command follows its start at once.
    * @returns a function that returns those seen so far
    */
-  async monitor(t: Test): Promise<() => { readonly address: string; readonly command: string }[]> {
+  async monitor(t: Test): Promise<() => { readonly address: string; readonly command: string; readonly values: string }[]> {
     const socket = connect(this.port, '127.0.0.1')
     t.teardown(() => socket.destroy())
     let text = ''
@@ -90,7 +90,11 @@ export class RealRedis {
     socket.write('MONITOR\r\n')
     await until(() => text.startsWith('+OK\r\n'))
     return () =>
-      [...text.matchAll(/\[\d+ (\S+)\] "(\w+)"/g)].map(([, address = '', command = '']) => ({ address, command }))
+      [...text.matchAll(/\[\d+ (\S+)\] "(\w+)"(.*)/g)].map(([, address = '', command = '', values = '']) => ({
+        address,
+        command,
+        values,
+      }))
   }
 
   /** Returns how many ended exchanges wait to be recorded, under the prefix of `ownPrefix`. */
