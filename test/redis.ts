@@ -82,7 +82,9 @@ export class RealRedis {
    * Begins to watch the commands of all clients. ioredis' own `monitor` fails if a command follows its start at once.
    * @returns a function that returns those seen so far
    */
-  async monitor(t: Test): Promise<() => { readonly address: string; readonly command: string; readonly values: string }[]> {
+  async monitor(
+    t: Test,
+  ): Promise<() => { readonly address: string; readonly command: string; readonly values: string }[]> {
     const socket = connect(this.port, '127.0.0.1')
     t.teardown(() => socket.destroy())
     let text = ''

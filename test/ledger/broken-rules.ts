@@ -4,7 +4,7 @@ import { RealRedis } from '../redis.ts'
 import { PlanSimulation, simulatedClock } from './plan-simulation.ts'
 import { QuotaSimulation } from './quota-simulation.ts'
 import { openScripts, QUOTA_KINDS, seed, simulate, skip } from './runs.ts'
-import { PLANS, QUOTAS, type ScriptMutation, SHARED } from './script-mutations.ts'
+import { RULES, type ScriptMutation } from './script-mutations.ts'
 import type { Mutation } from './simulation.ts'
 
 /** Steps within which each broken rule is found. */
@@ -46,16 +46,18 @@ t.test('a simulation finds each rule that is broken', { skip, timeout: 600_000 }
 
 t.test('a simulation finds each rule of shared balances that is broken', { skip, timeout: 600_000 }, async t => {
   const redis = await RealRedis.start(t, '--appendonly', 'no')
-  await Promise.all(SHARED.map(async (mutation, nth) => t.ok(await isFound(t, redis, 40 + nth, mutation), mutation[0])))
+  await Promise.all(
+    RULES.shared.map(async (mutation, nth) => t.ok(await isFound(t, redis, 40 + nth, mutation), mutation.rule)),
+  )
 })
 
 t.test('a simulation finds each rule of quotas that is broken', { skip, timeout: 600_000 }, async t => {
   const redis = await RealRedis.start(t, '--appendonly', 'no')
-  for (const mutation of QUOTAS) {
+  for (const mutation of RULES.quotas) {
     const { ledger, scripts } = await openScripts(t, redis, mutation)
     const runs = QUOTA_KINDS.map((kind, nth) => new QuotaSimulation(seed + nth, ledger, scripts, kind).run(400))
     const found = (await Promise.allSettled(runs)).flatMap(end => (end.status === 'rejected' ? [end.reason] : []))
-    t.ok(found.length > 0 && found.every(isFinding), mutation[0])
+    t.ok(found.length > 0 && found.every(isFinding), mutation.rule)
   }
 })
 
@@ -76,5 +78,6 @@ async function isFoundOfPlans(t: Test, redis: RealRedis, nth: number, mutation: 
 
 t.test('a simulation finds each rule of plans that is broken', { skip, timeout: 600_000 }, async t => {
   const redis = await RealRedis.start(t, '--appendonly', 'no')
-  for (const [nth, mutation] of PLANS.entries()) t.ok(await isFoundOfPlans(t, redis, nth, mutation), mutation[0])
+  for (const [nth, mutation] of RULES.plans.entries())
+    t.ok(await isFoundOfPlans(t, redis, nth, mutation), mutation.rule)
 })

@@ -39,7 +39,7 @@ const GROUPS = new Map()
 
 /** Returns the mutation by which a script reads the time, in seconds, from a key of the store. */
 export function simulatedClock(key: string): ScriptMutation {
-  return ['a simulated clock', "redis.call('TIME')", `{ redis.call('GET', '${key}'), '0' }`]
+  return { rule: 'a simulated clock', text: "redis.call('TIME')", instead: `{ redis.call('GET', '${key}'), '0' }` }
 }
 
 /** The fate of a request: it is lost, arrives while its answer is lost, or arrives twice. */

@@ -72,7 +72,7 @@ function mutated(connection: Redis, ...mutations: readonly ScriptMutation[]): Re
   const define = connection.defineCommand.bind(connection)
   connection.defineCommand = (name, { lua, ...how }) => {
     let script: string = lua ?? ''
-    for (const [, part, instead] of mutations) script = script.replace(part, () => instead)
+    for (const { text, instead } of mutations) script = script.replace(text, () => instead)
     define(name, { ...how, lua: script })
   }
   return connection
