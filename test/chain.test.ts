@@ -14,7 +14,7 @@ import { json, ScriptedUpstream, sse } from './upstream.ts'
 import { bodyOf } from 'tollgate/testing'
 import type { Edit } from './gateway-file.ts'
 import { matchAll } from './matching.ts'
-import { DONE, STOP, text, usage } from './chat-events.ts'
+import { DONE, STOP, text, usage } from './stream-events.ts'
 
 /** Imports `definePlugin` as a plugin with these hooks needs it: some hooks only the built-in plugins have. */
 function defining(hooks: string): string {

@@ -52,6 +52,8 @@ export interface TestGateway {
   readonly file: string
   /** Creates a key. Returns its secret. */
   key(type: string, credits?: bigint, expiresAt?: number): Promise<string>
+  /** The same, with nano-credits. */
+  keyOfNano(type: string, credits: bigint, expiresAt?: number): Promise<string>
   /** Returns the public id of a secret's key. */
   id(secret: string): Promise<string>
   /** Sends a request. The test reads the reply itself. */
@@ -200,13 +202,13 @@ class Handle implements TestGateway {
     this.url = `http://127.0.0.1:${gateway.port}`
   }
 
-  async key(type: string, credits = 10n, expiresAt?: number): Promise<string> {
-    const { secret, reached } = await this.gateway.keys.changes.create({
-      type,
-      name: 'test',
-      credits: credits * NANO,
-      expiresAt,
-    })
+  key(type: string, credits = 10n, expiresAt?: number): Promise<string> {
+    return this.keyOfNano(type, credits * NANO, expiresAt)
+  }
+
+  async keyOfNano(type: string, credits: bigint, expiresAt?: number): Promise<string> {
+    const wish = { type, name: 'test', credits, expiresAt }
+    const { secret, reached } = await this.gateway.keys.changes.create(wish)
     if (reached !== 'store') throw new Error('the store has failed')
     return secret
   }

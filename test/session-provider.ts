@@ -5,7 +5,7 @@
 import { charge, type Price } from '../core/money/price.ts'
 import { NO_USAGE } from '../core/money/usage.ts'
 import { json, type Received, type ScriptedUpstream, sse } from './upstream.ts'
-import { DONE } from './chat-events.ts'
+import { DONE } from './stream-events.ts'
 
 /** A call that a reply makes. */
 export interface Call {

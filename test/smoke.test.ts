@@ -5,7 +5,7 @@ import { audit } from '../core/ledger/audit.ts'
 import { holdsOf, until } from './gateway.ts'
 import { json, ScriptedUpstream } from './upstream.ts'
 import { withVictims } from './victims.ts'
-import { text } from './chat-events.ts'
+import { text } from './stream-events.ts'
 
 /** The command as an operator runs it. `npm run test:all` has more processes, workers and kills. */
 

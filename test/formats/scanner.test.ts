@@ -6,7 +6,7 @@ import { OutputBytes } from '../../core/upstream/relay/event-filter.ts'
 import { PassThroughFilter } from '../../core/upstream/relay/stream-filter.ts'
 import modelGate from '../../plugins/model-gate.ts'
 import { bodyOf, drive } from 'tollgate/testing'
-import { DONE } from '../chat-events.ts'
+import { DONE } from '../stream-events.ts'
 
 t.test('the scanner finds the same in unparsed events as in parsed ones', t => {
   const format = FORMATS['chat-completions']

@@ -1,7 +1,8 @@
 import { readFileSync } from 'node:fs'
 import t from 'tap'
 import { GatewayError } from '../../core/errors.ts'
-import { CHAT, Exchanges, INPUT, LEFT, MESSAGES, OUTPUT, reply, RESPONSES, typed } from './exchanges.ts'
+import { CHAT, Exchanges, INPUT, LEFT, MESSAGES, OUTPUT, reply, RESPONSES } from './exchanges.ts'
+import { typed } from '../stream-events.ts'
 import { NOW } from '../plugins/facts.ts'
 import type { Edit } from '../gateway-file.ts'
 

@@ -122,10 +122,6 @@ export function reply(path: string, usage: object = {}, more: object = {}): obje
   return { id: 'r', object: 'response', status: 'completed', output: [item], usage: counted, ...more }
 }
 
-/** An event of a stream of the messages or responses format. */
-export const typed = (event: { type: string; [name: string]: unknown }): string =>
-  `event: ${event.type}\ndata: ${JSON.stringify(event)}\n\n`
-
 /** How an exchange goes on after the request: what the upstream sends, and what is different from a complete reply. */
 export interface Going {
   /** A JSON reply, or the text of a stream. A plain reply by default. */

@@ -22,8 +22,8 @@ import {
   reply,
   RESPONSES,
   say,
-  typed,
 } from './exchanges.ts'
+import { typed } from '../stream-events.ts'
 
 /** What replies report beside plain tokens is charged at the prices of the file, and held for before. */
 

@@ -10,8 +10,9 @@ import {
 } from '../../core/formats/usage-counters.ts'
 import { NO_USAGE } from '../../core/money/usage.ts'
 import { keepsTable } from '../tables.ts'
-import { type Ended, Exchanges, type Going, PLACES, typed } from './exchanges.ts'
-import { DONE } from '../chat-events.ts'
+import { type Ended, Exchanges, type Going, PLACES } from './exchanges.ts'
+import { typed } from '../stream-events.ts'
+import { DONE } from '../stream-events.ts'
 
 /** Usage as providers really report it: in several events, places, names and types. */
 

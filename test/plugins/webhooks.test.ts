@@ -9,7 +9,7 @@ import { edited } from '../gateway-file.ts'
 import { Place } from '../process.ts'
 import { json, ScriptedUpstream } from '../upstream.ts'
 import { type Got, hooked, Receiver } from './webhook-receiver.ts'
-import { DONE } from '../chat-events.ts'
+import { DONE } from '../stream-events.ts'
 
 /** Notices to another system. */
 

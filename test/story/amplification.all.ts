@@ -3,6 +3,7 @@ import { startGateway, type TestGateway, until } from '../gateway.ts'
 import { RawClient } from '../raw.ts'
 import { json, ScriptedUpstream, sse } from '../upstream.ts'
 import type { Edit } from '../gateway-file.ts'
+import { typed } from '../stream-events.ts'
 
 /** Small inputs that grow large: what a client or an upstream multiplies is refused before it is built. */
 
@@ -99,10 +100,9 @@ t.test('a stream of very many events or parts fails if its client asked for a JS
       .status,
     502,
   )
-  const event = (json: { type: string }): string => `event: ${json.type}\ndata: ${JSON.stringify(json)}\n\n`
-  const opened = event({ type: 'message_start', message: { ...MESSAGE, content: [] } } as never)
+  const opened = typed({ type: 'message_start', message: { ...MESSAGE, content: [] } })
   const parts = Array.from({ length: 21_000 }, (_, index) =>
-    event({ type: 'content_block_start', index, content_block: { type: 'text', text: 'a' } } as never),
+    typed({ type: 'content_block_start', index, content_block: { type: 'text', text: 'a' } }),
   )
   upstream.script = (_received, res) => sse(res, opened + parts.join(''))
   const { text } = await g.call(CHAT, {

@@ -10,7 +10,7 @@ import { expireHolds, startGateway, type TestGateway, until } from '../gateway.t
 import { json, type Script, ScriptedUpstream } from '../upstream.ts'
 import type { Edit } from '../gateway-file.ts'
 import { matchAll } from '../matching.ts'
-import { DONE } from '../chat-events.ts'
+import { DONE } from '../stream-events.ts'
 
 /** Text of one delta: 30 bytes, ten tokens by the estimate. */
 const PIECE = 'thirty bytes of one long tale '
@@ -103,12 +103,7 @@ async function thin(
       .setAll('keyTypes.famA', { holdAhead: undefined, clampOutput: undefined })
       .everyKeyType({ holdAhead: ahead, ...settings })
   const g = await startGateway(t, { upstream: upstream.url, edit })
-  const { secret: key } = await g.gateway.keys.changes.create({
-    type,
-    name: '',
-    credits: parseDecimal(credits) as bigint,
-    expiresAt: undefined,
-  })
+  const key = await g.keyOfNano(type, parseDecimal(credits) as bigint)
   return { g, upstream, key }
 }
 

@@ -2,11 +2,13 @@ import { connect } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import t, { type Test } from 'tap'
 import { parseDecimal } from '../../core/money/credits.ts'
-import { type CallOptions, type TestGateway, until } from '../gateway.ts'
+import { type TestGateway, until } from '../gateway.ts'
 import { json, type Script } from '../upstream.ts'
 import type { Edit, GatewayFile } from '../gateway-file.ts'
 import { matchAll } from '../matching.ts'
+import { gate, leavesAfter, readsOn } from '../leaving.ts'
 import { scene, type Scene } from '../scene.ts'
+import { typed } from '../stream-events.ts'
 
 /**
  * Ways to pay less than the provider bills, all of which fail, and requests that must not cost an honest customer more.
@@ -25,8 +27,6 @@ const chunk = (delta: object, finish: string | null = null): string =>
   `data: ${JSON.stringify({ id: 'c', object: 'chat.completion.chunk', choices: [{ index: 0, delta, finish_reason: finish }] })}\n\n`
 const chatUsage = (usage: object): string =>
   `data: ${JSON.stringify({ id: 'c', choices: [], usage })}\n\ndata: [DONE]\n\n`
-const typed = (event: { type: string; [name: string]: unknown }): string =>
-  `event: ${event.type}\ndata: ${JSON.stringify(event)}\n\n`
 
 /** A gateway that makes keys with any number of credits. */
 interface Sold extends Scene {
@@ -59,33 +59,6 @@ function stream(...pieces: (string | Promise<unknown>)[]): Script {
     }
     res.end()
   }
-}
-
-function gate(): { opens: Promise<void>; open: () => void } {
-  let open = (): void => {}
-  return { opens: new Promise(resolve => (open = resolve)), open: () => open() }
-}
-
-/** Reads a stream until it contains a text, and leaves. */
-async function leavesAfter(g: TestGateway, seen: string, path: string, options: CallOptions): Promise<void> {
-  const leave = new AbortController()
-  const response = await g.open(path, { ...options, signal: leave.signal })
-  const reader = (response.body as ReadableStream<Uint8Array>).getReader()
-  for (let text = ''; !text.includes(seen);) {
-    const { value, done } = await reader.read()
-    if (done) throw new Error(`the stream ended without ${seen}: ${text}`)
-    text += Buffer.from(value).toString()
-  }
-  const open = g.gateway.connections
-  leave.abort()
-  await until(() => g.gateway.connections < open)
-}
-
-/** Waits until the gateway has noticed that the client left: it reads on, or has finished. */
-async function alone({ g }: Sold, key: string): Promise<void> {
-  const account = await g.id(key)
-  const { scripts } = g.gateway.ledger
-  await until(async () => g.gateway.running === 0 || (await scripts.redis.zcard(scripts.keys.of(account).slots)) > 0)
 }
 
 const nano = async (g: TestGateway, key: string): Promise<bigint> => BigInt((await g.balance(key)).exact.balance)
@@ -667,7 +640,7 @@ t.test('a reply without a client does not count for concurrency, and is never re
   }
   const key = await place.key('famC', '10')
   await leavesAfter(g, '"x"', CHAT, { key, body: { ...FAMC, stream: true } })
-  await alone(place, key)
+  await readsOn(place.g, key)
   const left = upstream.last
   const { held } = (await g.balance(key)).exact
   const more = tell

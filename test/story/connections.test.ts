@@ -4,7 +4,7 @@ import { type Answer, startGateway, type TestGateway, until } from '../gateway.t
 import { RawClient } from '../raw.ts'
 import { begun, json, ScriptedUpstream } from '../upstream.ts'
 import type { Edit } from '../gateway-file.ts'
-import { DONE, text, usage } from '../chat-events.ts'
+import { DONE, text, usage } from '../stream-events.ts'
 
 /** Behaviour of one client's connections, and its effect on others. */
 

@@ -8,7 +8,7 @@ import { expireHolds, holdsOf, startGateway, until } from '../gateway.ts'
 import { json, ScriptedUpstream } from '../upstream.ts'
 import { withVictims } from '../victims.ts'
 import type { Edit } from '../gateway-file.ts'
-import { text } from '../chat-events.ts'
+import { text } from '../stream-events.ts'
 
 const skip = findServer(process.env) === undefined && 'no redis-server on PATH'
 

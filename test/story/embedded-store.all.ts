@@ -3,7 +3,7 @@ import t from 'tap'
 import { upstreamEnv } from '../gateway.ts'
 import { Place } from '../process.ts'
 import { ScriptedUpstream } from '../upstream.ts'
-import { text } from '../chat-events.ts'
+import { text } from '../stream-events.ts'
 
 t.test('the embedded store is refused in production, and filled from the records when it starts again', async t => {
   const place = new Place(t)

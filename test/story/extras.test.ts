@@ -5,7 +5,7 @@ import { differenceOf } from '../../core/ledger/opinions.ts'
 import { bytesOfId } from '../../core/lib/ids.ts'
 import { parseDecimal } from '../../core/money/credits.ts'
 import type { FormatName } from '../../core/formats/index.ts'
-import { type Answer, until } from '../gateway.ts'
+import type { Answer } from '../gateway.ts'
 import { type Edit, rewrite } from '../gateway-file.ts'
 import {
   CALLS,
@@ -20,10 +20,11 @@ import {
   reply,
   request,
   RESPONSES,
-  typed,
 } from '../metering/exchanges.ts'
+import { typed } from '../stream-events.ts'
 import { json, sse } from '../upstream.ts'
 import { scene, type Scene } from '../scene.ts'
+import { gate, leavesAfter, readsOn } from '../leaving.ts'
 
 /**
  * What providers bill beside tokens, from the client to the history: a story for each member. test/metering/ has the rules
@@ -82,12 +83,7 @@ t.test('a translated request carries a tier only between formats that both have 
 
 t.test('fifty background requests on a key with 0.02 credits reach no provider and cost nothing', async t => {
   const { g, upstream } = await pricedScene(t)
-  const { secret: key } = await g.gateway.keys.changes.create({
-    type: 'famC',
-    name: '',
-    credits: parseDecimal('0.02') as bigint,
-    expiresAt: undefined,
-  })
+  const key = await g.keyOfNano('famC', parseDecimal('0.02') as bigint)
   const answers = await Promise.all(
     Array.from({ length: 50 }, () =>
       g.call(RESPONSES, { key, body: { model: 'acme/famC-5.5', input: 'hi', background: true } }),
@@ -116,12 +112,7 @@ t.test('factors multiply exactly, and the hold uses the dearest one requested', 
       },
     },
   ])
-  const { secret: poor } = await place.g.gateway.keys.changes.create({
-    type: 'famA',
-    name: '',
-    credits: PLAIN_COST * 10n,
-    expiresAt: undefined,
-  })
+  const poor = await place.g.keyOfNano('famA', PLAIN_COST * 10n)
   const refused = await ask(place, 'messages', more, poor)
   t.match(refused, { status: 429, json: { error: { message: /may need/ } } })
 })
@@ -179,15 +170,7 @@ t.test('calls that a stream has reported are charged, even if its client leaves 
       res.writeHead(200, { 'content-type': 'text/event-stream' })
       res.write(opening[path])
     }
-    const leave = new AbortController()
-    const response = await g.open(path, {
-      key,
-      body: request(format, model, { tools, stream: true }),
-      signal: leave.signal,
-    })
-    const reader = (response.body as ReadableStream<Uint8Array>).getReader()
-    for (let text = ''; !text.includes('seen');) text += Buffer.from((await reader.read()).value ?? []).toString()
-    leave.abort()
+    await leavesAfter(g, 'seen', path, { key, body: request(format, model, { tools, stream: true }) })
     const [entry] = await g.settled(key)
     t.match(
       entry,
@@ -456,12 +439,7 @@ t.test(
         })
         for (; !res.destroyed; await sleep(2)) res.write(word)
       }
-      const { secret: key } = await g.gateway.keys.changes.create({
-        type: 'famA',
-        name: '',
-        credits: 1_000_000_000n,
-        expiresAt: undefined,
-      })
+      const key = await g.keyOfNano('famA', 1_000_000_000n)
       const { text } = await g.call(MESSAGES, {
         key,
         body: request('messages', 'acme/famA-medium-5', { tools, stream: true, max_tokens: 1_000_000 }),
@@ -480,12 +458,7 @@ t.test(
 t.test('a small balance is never sent upstream as a limit of zero', async t => {
   const { g, upstream } = await pricedScene(t, CALLS)
   for (const credits of [80_000_000n, 120_000_000n, 200_000_000n, 300_000_000n]) {
-    const { secret: key } = await g.gateway.keys.changes.create({
-      type: 'famC',
-      name: '',
-      credits,
-      expiresAt: undefined,
-    })
+    const key = await g.keyOfNano('famC', credits)
     const { status } = await g.call(RESPONSES, {
       key,
       body: request('responses', 'acme/famC-5.5', { tools: [{ type: 'web_search' }] }),
@@ -498,12 +471,7 @@ t.test('a small balance is never sent upstream as a limit of zero', async t => {
 
 t.test('a stream whose provider goes on searching ends when the searches have used up the balance', async t => {
   const { g, upstream } = await pricedScene(t, CALLS)
-  const { secret: key } = await g.gateway.keys.changes.create({
-    type: 'famC',
-    name: '',
-    credits: 250_000_000n,
-    expiresAt: undefined,
-  })
+  const key = await g.keyOfNano('famC', 250_000_000n)
   let searches = 0
   upstream.script = async (_received, res) => {
     res.writeHead(200, { 'content-type': 'text/event-stream' })
@@ -573,26 +541,16 @@ t.test('a stream with an advisor or audio is read on when its client leaves, and
   for (const [format, more, begins, ends, cost] of cases) {
     const { type, model, path } = PLACES[format]
     const key = await g.key(type, 1000n)
-    let finish = (): void => {}
+    const { opens, open } = gate()
     upstream.script = async (_received, res) => {
       res.writeHead(200, { 'content-type': 'text/event-stream' })
       res.write(begins)
-      await new Promise<void>(resolve => (finish = resolve))
+      await opens
       res.end(ends)
     }
-    const leave = new AbortController()
-    const response = await g.open(path, {
-      key,
-      body: request(format, model, { ...more, stream: true }),
-      signal: leave.signal,
-    })
-    const reader = (response.body as ReadableStream<Uint8Array>).getReader()
-    for (let text = ''; !text.includes('seen');) text += Buffer.from((await reader.read()).value ?? []).toString()
-    leave.abort()
-    const account = await g.id(key)
-    const { scripts } = g.gateway.ledger
-    await until(async () => g.gateway.running === 0 || (await scripts.redis.zcard(scripts.keys.of(account).slots)) > 0)
-    finish()
+    await leavesAfter(g, 'seen', path, { key, body: request(format, model, { ...more, stream: true }) })
+    await readsOn(g, key)
+    open()
     const [entry] = await g.settled(key)
     t.match(entry, { status: 'client_gone', usage_source: 'upstream', cost_nano: String(cost) }, format)
   }
@@ -601,12 +559,7 @@ t.test('a stream with an advisor or audio is read on when its client leaves, and
 t.test('images that a tool may create are held, and charged to a client that leaves', async t => {
   const place = await pricedScene(t, CALLS, file => file.everyUpstream({ onDisconnect: 'cancel' }))
   const { g, upstream } = place
-  const { secret: poor } = await g.gateway.keys.changes.create({
-    type: 'famC',
-    name: '',
-    credits: 300_000_000n,
-    expiresAt: undefined,
-  })
+  const poor = await g.keyOfNano('famC', 300_000_000n)
   t.equal(
     (await ask(place, 'responses', { tools: [{ type: 'image_generation' }] }, poor)).status,
     429,
@@ -623,15 +576,8 @@ t.test('images that a tool may create are held, and charged to a client that lea
     )
     res.write(typed({ type: 'response.output_text.delta', delta: 'seen' }))
   }
-  const leave = new AbortController()
-  const response = await g.open(RESPONSES, {
-    key,
-    body: request('responses', 'acme/famC-5.5', { tools: [{ type: 'image_generation' }], stream: true }),
-    signal: leave.signal,
-  })
-  const reader = (response.body as ReadableStream<Uint8Array>).getReader()
-  for (let text = ''; !text.includes('seen');) text += Buffer.from((await reader.read()).value ?? []).toString()
-  leave.abort()
+  const body = request('responses', 'acme/famC-5.5', { tools: [{ type: 'image_generation' }], stream: true })
+  await leavesAfter(g, 'seen', RESPONSES, { key, body })
   const [entry] = await g.settled(key)
   t.ok(BigInt(entry?.['cost_nano']) >= 40_000_000n + 7000n * 40_000n, entry?.['cost_nano'])
   t.match(await ask(place, 'responses', { tools: [{ type: 'image_generation', model: 'dear' }] }, key), {

@@ -10,7 +10,7 @@ import type { Running } from '../process.ts'
 import type { RealRedis } from '../redis.ts'
 import { json, ScriptedUpstream } from '../upstream.ts'
 import { withVictims } from '../victims.ts'
-import { DONE } from '../chat-events.ts'
+import { DONE } from '../stream-events.ts'
 
 const skip = findServer(process.env) === undefined && 'no redis-server on PATH'
 const USAGE = { prompt_tokens: 100, completion_tokens: 10 }

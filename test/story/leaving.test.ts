@@ -8,7 +8,9 @@ import { startGateway, type TestGateway, until } from '../gateway.ts'
 import { begun, json, ScriptedUpstream } from '../upstream.ts'
 import type { Edit } from '../gateway-file.ts'
 import { matchAll } from '../matching.ts'
-import { DONE, STOP, text, usage } from '../chat-events.ts'
+import { DONE, STOP, text, usage } from '../stream-events.ts'
+import { typed } from '../stream-events.ts'
+import { leavesAfter } from '../leaving.ts'
 
 /** Clients that leave while their upstream is read on for its usage. */
 
@@ -174,27 +176,21 @@ t.test(
     const upstream = await ScriptedUpstream.start(t)
     const g = await startGateway(t, { upstream: upstream.url })
     const key = await g.key('famA', 10n)
-    const event = (data: { type: string; [name: string]: unknown }): string =>
-      `event: ${data.type}\ndata: ${JSON.stringify(data)}\n\n`
     const startedMs = performance.now()
     upstream.script = async (_received, res) => {
       res.writeHead(200, { 'content-type': 'text/event-stream' })
-      res.write(event({ type: 'message_start', message: { type: 'message', content: [], usage: { input_tokens: 9 } } }))
-      res.write(event({ type: 'content_block_start', index: 0, content_block: { type: 'thinking', thinking: '' } }))
+      res.write(typed({ type: 'message_start', message: { type: 'message', content: [], usage: { input_tokens: 9 } } }))
+      res.write(typed({ type: 'content_block_start', index: 0, content_block: { type: 'thinking', thinking: '' } }))
       const delta = { type: 'thinking_delta', thinking: 'Hm. ' }
       for (let nth = 0; nth < 20 && !res.destroyed; nth++) {
-        res.write(event({ type: 'content_block_delta', index: 0, delta }))
+        res.write(typed({ type: 'content_block_delta', index: 0, delta }))
         await sleep(50)
       }
-      res.write(event({ type: 'content_block_delta', index: 0, delta: { ...delta, thinking: 'Enough.' } }))
+      res.write(typed({ type: 'content_block_delta', index: 0, delta: { ...delta, thinking: 'Enough.' } }))
     }
-    const leave = new AbortController()
     const body = { model: 'acme/famA-medium-5', max_tokens: 32_000, stream: true, messages: BODY.messages }
-    const response = await g.open('/v1/messages', { key, body, signal: leave.signal })
-    const reader = (response.body as ReadableStream<Uint8Array>).getReader()
-    for (let text = ''; !text.includes('Enough');) text += Buffer.from((await reader.read()).value ?? []).toString()
+    await leavesAfter(g, 'Enough', '/v1/messages', { key, body })
     const seconds = (performance.now() - startedMs) / 1000
-    leave.abort()
     const [entry] = await g.settled(key)
     t.ok(entry?.['output_tokens'] >= 150 * seconds + 75, `${entry?.['output_tokens']} tokens in ${seconds} s`)
   },

@@ -7,7 +7,7 @@ import { startGateway, type TestGateway } from '../gateway.ts'
 import { RawClient } from '../raw.ts'
 import { begun, json, ScriptedUpstream, sse } from '../upstream.ts'
 import { edited } from '../gateway-file.ts'
-import { DONE, text, usage } from '../chat-events.ts'
+import { DONE, text, usage } from '../stream-events.ts'
 
 /** The memory that requests and replies may take, and who is refused first when it runs out. */
 

@@ -9,7 +9,8 @@ import { operations, startGateway, until } from '../gateway.ts'
 import { json, rawUpstream, ScriptedUpstream, sse } from '../upstream.ts'
 import type { Edit } from '../gateway-file.ts'
 import { matchAll } from '../matching.ts'
-import { ended, text } from '../chat-events.ts'
+import { ended, text } from '../stream-events.ts'
+import { typed } from '../stream-events.ts'
 
 const BODY = { model: 'acme/famC-5.5', max_tokens: 100, messages: [{ role: 'user', content: 'hi' }] }
 const CHAT = '/v1/chat/completions'
@@ -31,12 +32,7 @@ t.test('500 parallel requests on an allocation that pays for 10 admit exactly 10
   const g = await startGateway(t, { upstream: upstream.url })
   // The hold of one such request: its body at two bytes per token, and its 100 output tokens.
   const held = Math.ceil(JSON.stringify(BODY).length / 2) * 3000 + 100 * 15_000
-  const { secret: key } = await g.gateway.keys.changes.create({
-    type: 'famC',
-    name: '',
-    credits: BigInt(held * 10),
-    expiresAt: undefined,
-  })
+  const key = await g.keyOfNano('famC', BigInt(held * 10))
   const calls = Array.from({ length: 500 }, () => g.call(CHAT, { key, body: BODY }))
   const refused: number[] = []
   for (const call of calls) void call.then(answer => answer.status === 429 && refused.push(answer.status))
@@ -217,8 +213,7 @@ t.test('the output that a messages stream reports at its start is not taken for 
     { type: 'message_delta', delta: { stop_reason: 'end_turn' } },
     { type: 'message_stop' },
   ]
-  upstream.script = (_received, res) =>
-    sse(res, events.map(event => `event: ${event.type}\ndata: ${JSON.stringify(event)}\n\n`).join(''))
+  upstream.script = (_received, res) => sse(res, events.map(typed).join(''))
   const g = await startGateway(t, { upstream: upstream.url })
   const key = await g.key('famA')
   await g.call('/v1/messages', { key, body: { ...BODY, model: 'acme/famA-medium-5', stream: true } })

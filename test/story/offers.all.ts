@@ -7,7 +7,7 @@ import { startGateway } from '../gateway.ts'
 import { COST, fileOf, offersIn, type Served, Shop, tableAfter } from '../offers.ts'
 import { Place } from '../process.ts'
 import { json, ScriptedUpstream } from '../upstream.ts'
-import { DONE } from '../chat-events.ts'
+import { DONE } from '../stream-events.ts'
 
 /** A test can stop only a redis-server of its own. */
 const skip = findServer(process.env) === undefined && 'no redis-server on PATH'

@@ -2,7 +2,7 @@ import t from 'tap'
 import { startGateway } from '../gateway.ts'
 import { json, ScriptedUpstream, sse } from '../upstream.ts'
 import { matchAll } from '../matching.ts'
-import { DONE, STOP, text } from '../chat-events.ts'
+import { DONE, STOP, text } from '../stream-events.ts'
 
 const CHAT = { model: 'acme/famC-5.5', messages: [{ role: 'user', content: 'hi' }] }
 const CHAT_REPLY = {

@@ -5,7 +5,7 @@ import { statesIn } from '../../core/plans/state.ts'
 import { startGateway, type TestGateway, until } from '../gateway.ts'
 import type { Edit } from '../gateway-file.ts'
 import { json, ScriptedUpstream } from '../upstream.ts'
-import { DONE } from '../chat-events.ts'
+import { DONE } from '../stream-events.ts'
 
 const MODEL = 'acme/famC-5.5'
 const CHAT = '/v1/chat/completions'

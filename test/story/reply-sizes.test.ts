@@ -5,7 +5,7 @@ import { ByteBuffer } from '../../core/lib/byte-buffer.ts'
 import { startGateway, type TestGateway } from '../gateway.ts'
 import { ScriptedUpstream, sse } from '../upstream.ts'
 import { matchAll } from '../matching.ts'
-import { ended, text } from '../chat-events.ts'
+import { ended, text } from '../stream-events.ts'
 
 const CHAT = '/v1/chat/completions'
 const BODY = { model: 'acme/famC-5.5', messages: [{ role: 'user', content: 'hi' }] }

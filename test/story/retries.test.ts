@@ -9,7 +9,7 @@ import { ownPrefix, RealRedis } from '../redis.ts'
 import { begun, json, type Script, ScriptedUpstream, sse } from '../upstream.ts'
 import type { Edit } from '../gateway-file.ts'
 import { matchAll } from '../matching.ts'
-import { ended } from '../chat-events.ts'
+import { ended } from '../stream-events.ts'
 import { scene, type Scene } from '../scene.ts'
 
 const CHAT = '/v1/chat/completions'
@@ -189,12 +189,7 @@ t.test(
 t.test('a retry gets the reply that used up its key', async t => {
   const { g, upstream } = await retrying(t)
   upstream.script = answer
-  const { secret: key } = await g.gateway.keys.changes.create({
-    type: 'famC',
-    name: '',
-    credits: COST,
-    expiresAt: undefined,
-  })
+  const key = await g.keyOfNano('famC', COST)
   const headers = { 'idempotency-key': 'the last one' }
   const body = { ...BODY, max_tokens: 100 }
   for (const time of ['first', 'again']) {

@@ -16,7 +16,7 @@ import { startGateway, type TestGateway } from '../gateway.ts'
 import { rejects } from '../rejects.ts'
 import { json, ScriptedUpstream, sse } from '../upstream.ts'
 import { matchAll } from '../matching.ts'
-import { text } from '../chat-events.ts'
+import { text } from '../stream-events.ts'
 
 /** The official SDKs against the simulated provider, for each key type: results, errors and aborted calls. */
 

@@ -7,7 +7,7 @@ import { until, upstreamEnv } from '../gateway.ts'
 import type { Edit } from '../gateway-file.ts'
 import { Place } from '../process.ts'
 import { ScriptedUpstream } from '../upstream.ts'
-import { DONE, STOP, text } from '../chat-events.ts'
+import { DONE, STOP, text } from '../stream-events.ts'
 
 const NO_REDIS = findServer(process.env) === undefined && 'no redis-server on PATH'
 const STREAM = { model: 'acme/famC-5.5', messages: [], stream: true }

@@ -8,7 +8,7 @@ import { Place } from '../process.ts'
 import { ownPrefix, RealRedis } from '../redis.ts'
 import { begun, ScriptedUpstream, sse } from '../upstream.ts'
 import { matchAll } from '../matching.ts'
-import { STOP, text } from '../chat-events.ts'
+import { STOP, text } from '../stream-events.ts'
 
 /** A test can stop only a redis-server of its own. */
 const skip = findServer(process.env) === undefined && 'no redis-server on PATH'

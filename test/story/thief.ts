@@ -10,6 +10,7 @@ import fc from 'fast-check'
 import { NANO } from '../../core/money/credits.ts'
 import { type TestGateway, until } from '../gateway.ts'
 import type { Received, ScriptedUpstream } from '../upstream.ts'
+import { typed } from '../stream-events.ts'
 
 /** Maximum tokens per second of the models, as gateway.yaml declares. */
 export const RATE = 1000
@@ -539,7 +540,7 @@ class Reply {
   }
 
   #event(event: { readonly type: string; readonly [name: string]: unknown }): void {
-    this.#res.write(`event: ${event.type}\ndata: ${JSON.stringify(event)}\n\n`)
+    this.#res.write(typed(event))
   }
 
   #chunk(delta: object, index: number, finish: string | null = null): void {

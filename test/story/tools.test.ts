@@ -7,6 +7,7 @@ import { mostBelowZero, mostBelowZeroByTools } from '../ledger/below-zero.ts'
 import { matchAll } from '../matching.ts'
 import { startGateway, type TestGateway, until } from '../gateway.ts'
 import { rowsOf } from '../tables.ts'
+import { typed } from '../stream-events.ts'
 import { json, ScriptedUpstream } from '../upstream.ts'
 
 /** Tools that the provider runs, whose results become input of further passes, and how far they take a balance. */
@@ -17,9 +18,6 @@ const RESPONSES = '/v1/responses'
 const [INPUT, OUTPUT, SEARCH] = [15_000n, 75_000n, 10_000_000n]
 /** Tokens of the results of one search, as gateway.yaml has it. */
 const RESULT = 20_000
-
-const typed = (event: { type: string; [name: string]: unknown }): string =>
-  `event: ${event.type}\ndata: ${JSON.stringify(event)}\n\n`
 
 /** What a provider bills for a reply. */
 interface Bill {

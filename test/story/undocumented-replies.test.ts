@@ -4,7 +4,7 @@ import { FORMATS } from '../../core/formats/index.ts'
 import { FORMAT_NAMES, type FormatName } from '../../core/formats/terms.ts'
 import { startGateway, type TestGateway } from '../gateway.ts'
 import { json, ScriptedUpstream } from '../upstream.ts'
-import { DONE } from '../chat-events.ts'
+import { DONE } from '../stream-events.ts'
 
 /**
  * What real upstreams send that no vendor documents: each kind from an upstream of each format, to a client of each

@@ -7,7 +7,7 @@ import type { Edit } from '../gateway-file.ts'
 import { matchAll } from '../matching.ts'
 import { BODY, CHAT, REPLY } from '../pooled.ts'
 import { json, ScriptedUpstream } from '../upstream.ts'
-import { DONE } from '../chat-events.ts'
+import { DONE } from '../stream-events.ts'
 import { scene, type Scene } from '../scene.ts'
 
 /** Requests of a key above its `concurrency`: they wait in line, and hold nothing that others need. */

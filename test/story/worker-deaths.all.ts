@@ -2,7 +2,7 @@ import t from 'tap'
 import { until } from '../gateway.ts'
 import { startWorkers } from '../process.ts'
 import { begun, ScriptedUpstream } from '../upstream.ts'
-import { text } from '../chat-events.ts'
+import { text } from '../stream-events.ts'
 
 const BODY = { model: 'acme/famC-5.5', max_tokens: 100, messages: [{ role: 'user', content: 'hi' }] }
 const DELTA = text('x')

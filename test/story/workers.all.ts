@@ -2,7 +2,7 @@ import t from 'tap'
 import { until } from '../gateway.ts'
 import { startWorkers } from '../process.ts'
 import { begun, json, ScriptedUpstream } from '../upstream.ts'
-import { text } from '../chat-events.ts'
+import { text } from '../stream-events.ts'
 
 /** Workers of one gateway. */
 

@@ -1,6 +1,11 @@
-/** Events of a stream of chat completions, as providers send them. */
+/** Events of streams, as providers send them. */
 
-/** An event with any data. */
+/** An event of responses or messages. */
+export function typed(event: { readonly type: string; readonly [name: string]: unknown }): string {
+  return `event: ${event.type}\ndata: ${JSON.stringify(event)}\n\n`
+}
+
+/** An event of chat completions with any data. */
 export function event(data: object): string {
   return `data: ${JSON.stringify(data)}\n\n`
 }
