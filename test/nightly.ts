@@ -42,7 +42,7 @@ const NIGHT: readonly Program[] = [
   simulate('simulate: broken rules', ['test/ledger/broken-rules.ts'], {}),
   { name: 'teeth', args: ['test/teeth/teeth.ts'], cases: /^ *[\d.]+ s {2}\w/gm, found: FAILED },
   { name: 'matrix', args: ['test/matrix.ts'], cases: /^(\d+) passed/gm, found: FAILED },
-  { name: 'siege', args: ['test/siege/siege.ts'], cases: /^.+ \d+ ms\b/gm, found: FAILED },
+  { name: 'siege', args: ['test/siege/siege.ts'], cases: /^.+ [\d.]+ ms +[\d.]+ ms\b/gm, found: FAILED },
   {
     name: 'soak',
     args: ['test/soak/pools.ts'],

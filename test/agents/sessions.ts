@@ -9,10 +9,10 @@ import t from 'tap'
 import { NANO, parseDecimal } from '../../core/money/credits.ts'
 import type { Price } from '../../core/money/price.ts'
 import type { Edit } from '../gateway-file.ts'
-import { startGateway } from '../gateway.ts'
 import { type Call, providers } from '../session-provider.ts'
-import { type Received, ScriptedUpstream } from '../upstream.ts'
+import { type Received } from '../upstream.ts'
 import { AGENTS, install, PATIENCE, run } from './agent.ts'
+import { scene } from '../scene.ts'
 
 const TURNS = 20
 /** The turn with a picture. */
@@ -59,8 +59,7 @@ for (const agent of AGENTS)
     `a session of ${agent.name} changes the family at each of twenty turns`,
     { timeout: TURNS * PATIENCE },
     async t => {
-      const upstream = await ScriptedUpstream.start(t)
-      const g = await startGateway(t, { upstream: upstream.url, edit: families })
+      const { g, upstream } = await scene(t, families)
       const price = g.gateway.config.keyTypes.get('famC')?.models.get('a')?.price as Price
       let turn = 0
       let compactions = 0

@@ -6,8 +6,8 @@ import quietHours from '../../examples/plugins/quiet-hours.ts'
 import replyHeaders from '../../examples/plugins/reply-headers.ts'
 import { GatewayError } from 'tollgate/plugin'
 import { drive } from 'tollgate/testing'
-import { startGateway } from '../gateway.ts'
-import { json, ScriptedUpstream } from '../upstream.ts'
+import { json } from '../upstream.ts'
+import { scene } from '../scene.ts'
 
 const FOLDER = fileURLToPath(new URL('../../examples/plugins', import.meta.url))
 const at = (hour: number): { now: () => number } => ({ now: () => Date.UTC(2030, 0, 1, hour) })
@@ -34,24 +34,21 @@ t.test('quiet-hours and the others refuse options that they do not know', async 
 })
 
 t.test('the examples work together in a gateway, for JSON and for streams', async t => {
-  const upstream = await ScriptedUpstream.start(t)
+  const { g, upstream } = await scene(t, file =>
+    file
+      .set('plugins', [FOLDER])
+      .insertBefore('lookup-limit', { 'quiet-hours': { types: ['editor'], from: 0, to: 0 } })
+      .insertBefore(
+        'request-policy',
+        { 'reply-headers': { headers: { 'x-model': '{model}' } } },
+        { 'mask-words': { words: ['secret'] } },
+      ),
+  )
   upstream.script = (_received, res) =>
     json(res, {
       choices: [{ index: 0, message: { role: 'assistant', content: 'the secret word' }, finish_reason: 'stop' }],
       usage: { prompt_tokens: 1, completion_tokens: 3 },
     })
-  const g = await startGateway(t, {
-    upstream: upstream.url,
-    edit: file =>
-      file
-        .set('plugins', [FOLDER])
-        .insertBefore('lookup-limit', { 'quiet-hours': { types: ['editor'], from: 0, to: 0 } })
-        .insertBefore(
-          'request-policy',
-          { 'reply-headers': { headers: { 'x-model': '{model}' } } },
-          { 'mask-words': { words: ['secret'] } },
-        ),
-  })
   const key = await g.key('famB')
   const body = { model: 'acme/famB-4.5', messages: [{ role: 'user', content: 'Tell me.' }] }
   const reply = await g.call('/v1/chat/completions', { key, body })

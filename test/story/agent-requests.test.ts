@@ -1,7 +1,8 @@
 import net from 'node:net'
 import t from 'tap'
 import { startGateway } from '../gateway.ts'
-import { json, ScriptedUpstream, sse } from '../upstream.ts'
+import { json, sse } from '../upstream.ts'
+import { scene } from '../scene.ts'
 
 const MESSAGES = { model: 'acme/famA-medium-5', max_tokens: 100, messages: [{ role: 'user', content: 'hi' }] }
 const REPLY = { type: 'message', content: [{ type: 'text', text: 'x' }], usage: { input_tokens: 1, output_tokens: 1 } }
@@ -41,9 +42,8 @@ t.test('Codex can read the list of models, and people see their names', async t 
 })
 
 t.test('headers and the query of Claude Code reach its provider, and no credential does', async t => {
-  const upstream = await ScriptedUpstream.start(t)
+  const { g, upstream } = await scene(t)
   upstream.script = (_received, res) => json(res, REPLY)
-  const g = await startGateway(t, { upstream: upstream.url })
   const key = await g.key('famA')
   const headers = {
     'anthropic-beta': 'a-2025-01-01',
@@ -67,8 +67,7 @@ t.test('headers and the query of Claude Code reach its provider, and no credenti
 })
 
 t.test('an upstream that says that a retry is useless is believed', async t => {
-  const upstream = await ScriptedUpstream.start(t)
-  const g = await startGateway(t, { upstream: upstream.url })
+  const { g, upstream } = await scene(t)
   const key = await g.key('famA')
   for (const [status, expected] of [
     [500, 502],
@@ -84,13 +83,12 @@ t.test('an upstream that says that a retry is useless is believed', async t => {
 })
 
 t.test("a failed response has a code of the vendor's list", async t => {
-  const upstream = await ScriptedUpstream.start(t)
+  const { g, upstream } = await scene(t)
   upstream.script = (_received, res) =>
     sse(
       res,
       'event: response.output_text.delta\ndata: {"type":"response.output_text.delta","delta":"x"}\n\nevent: response.failed\ndata: {"type":"response.failed","response":{"id":"r","error":{"code":"account_trouble","message":"org-1"}}}\n\n',
     )
-  const g = await startGateway(t, { upstream: upstream.url })
   const key = await g.key('famC')
   const body = { model: 'acme/famC-5.5', input: 'hi', stream: true }
   t.match((await g.call('/v1/responses', { key, body })).text, /"error":\{"code":"server_error"/)

@@ -8,6 +8,7 @@ import { NANO } from '../../core/money/credits.ts'
 import { startGateway, type TestGateway, until } from '../gateway.ts'
 import { Place } from '../process.ts'
 import { json, ScriptedUpstream } from '../upstream.ts'
+import { scene } from '../scene.ts'
 
 const DAY_MS = 86_400_000
 const MODEL = 'acme/famC-5.5'
@@ -128,14 +129,13 @@ t.test('keys are added to a balance that exists only', async t => {
 })
 
 t.test('a key that is moved spends from its new balance, and what it held ends on the old one', async t => {
-  const upstream = await ScriptedUpstream.start(t)
+  const { g, upstream } = await scene(t)
   let end = (): void => {}
   upstream.script = (_received, res) => {
     const reply = { choices: [{}], usage: { prompt_tokens: 10, completion_tokens: 60 } }
     if (upstream.requests.length > 1) json(res, reply)
     else end = () => json(res, reply)
   }
-  const g = await startGateway(t, { upstream: upstream.url })
   const [first, moved = ''] = await keysOfOne(g, 2, 10n, NANO)
   const other = await g.key('famC', 5n)
   const [from, to, id] = [await g.id(first), await g.id(other), await g.id(moved)]

@@ -1,7 +1,8 @@
 import t from 'tap'
 import { NANO } from '../../core/money/credits.ts'
 import { startGateway, type TestGateway } from '../gateway.ts'
-import { json, ScriptedUpstream } from '../upstream.ts'
+import { json } from '../upstream.ts'
+import { scene } from '../scene.ts'
 
 /** The look-ups of other tools: each is read as its tool reads it, in our own words. */
 
@@ -164,8 +165,7 @@ t.test('credits are shown as dollars at the rate of the operator', async t => {
 })
 
 t.test('replies tell agents the balance, and none of the provider’s own limits', async t => {
-  const upstream = await ScriptedUpstream.start(t)
-  const g = await startGateway(t, { upstream: upstream.url })
+  const { g, upstream } = await scene(t)
   const reply = {
     id: 'r',
     object: 'response',

@@ -1,10 +1,11 @@
 import net from 'node:net'
 import t, { type Test } from 'tap'
-import { type Answer, startGateway, type TestGateway, until } from '../gateway.ts'
+import { type Answer, type TestGateway, until } from '../gateway.ts'
 import { RawClient } from '../raw.ts'
 import { begun, json, ScriptedUpstream } from '../upstream.ts'
 import type { Edit } from '../gateway-file.ts'
 import { DONE, text, usage } from '../stream-events.ts'
+import { scene } from '../scene.ts'
 
 /** Behaviour of one client's connections, and its effect on others. */
 
@@ -20,9 +21,8 @@ async function start(
   t: Test,
   edit: Edit = file => file,
 ): Promise<{ g: TestGateway; upstream: ScriptedUpstream; key: string }> {
-  const upstream = await ScriptedUpstream.start(t)
+  const { g, upstream } = await scene(t, edit)
   upstream.script = (_received, res) => json(res, REPLY)
-  const g = await startGateway(t, { upstream: upstream.url, edit })
   return { g, upstream, key: await g.key('famC') }
 }
 

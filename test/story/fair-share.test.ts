@@ -2,6 +2,7 @@ import t from 'tap'
 import { startGateway } from '../gateway.ts'
 import { BODY, CHAT, REPLY, withSpare } from '../pooled.ts'
 import { json, ScriptedUpstream } from '../upstream.ts'
+import { scene } from '../scene.ts'
 
 /** A quota of one account that several keys share. */
 
@@ -10,16 +11,13 @@ const WHOLE = { ...REPLY, usage: { prompt_tokens: 10, completion_tokens: 100 } }
 const QUOTA = { credits: 0.05, per: '5h', fairShare: true }
 
 t.test('a greedy key cannot take the share of another one, and both see their shares', async t => {
-  const upstream = await ScriptedUpstream.start(t)
+  const { g, upstream } = await scene(t, file =>
+    file
+      .set('upstreams.famC.accounts', [{ name: 'main', key: 'main-secret-0123456789', quota: QUOTA }])
+      .set('keyTypes.famC.limits.concurrency', 100)
+      .stage('key-info', { quotas: 'all' }),
+  )
   upstream.script = (_received, res) => json(res, WHOLE)
-  const g = await startGateway(t, {
-    upstream: upstream.url,
-    edit: file =>
-      file
-        .set('upstreams.famC.accounts', [{ name: 'main', key: 'main-secret-0123456789', quota: QUOTA }])
-        .set('keyTypes.famC.limits.concurrency', 100)
-        .stage('key-info', { quotas: 'all' }),
-  })
   const [greedy, modest] = [await g.key('famC'), await g.key('famC')]
   t.equal((await g.call(CHAT, { key: modest, body: BODY })).status, 200)
   const [{ cost_nano }] = (await g.settled(modest)) as unknown as [{ cost_nano: string }]

@@ -11,6 +11,7 @@ import { matchAll } from '../matching.ts'
 import { DONE, STOP, text, usage } from '../stream-events.ts'
 import { typed } from '../stream-events.ts'
 import { leavesAfter } from '../leaving.ts'
+import { scene } from '../scene.ts'
 
 /** Clients that leave while their upstream is read on for its usage. */
 
@@ -51,9 +52,8 @@ function streamRequest(key: string): string {
 t.test(
   'a client that leaves after the last event, as SDKs do, has its reply, and the upstream connection is kept',
   async t => {
-    const upstream = await ScriptedUpstream.start(t)
+    const { g, upstream } = await scene(t)
     const replies = begun(upstream, DELTA)
-    const g = await startGateway(t, { upstream: upstream.url })
     const key = await g.key('famC')
     const client = new OpenAI({ apiKey: key, baseURL: `${g.url}/v1` })
     const ports = new Set<number | undefined>()
@@ -153,12 +153,8 @@ t.test('a stopping gateway waits for abandoned replies as for others, and no lon
 t.test(
   'a client that leaves during the look-up of its key does not delay the requests behind it on the connection',
   async t => {
-    const upstream = await ScriptedUpstream.start(t)
+    const { g, upstream } = await scene(t, file => file.set('limits.bodyIdle', '1h'))
     begun(upstream, DELTA)
-    const g = await startGateway(t, {
-      upstream: upstream.url,
-      edit: file => file.set('limits.bodyIdle', '1h'),
-    })
     for (const key of await Promise.all(Array.from({ length: 10 }, () => g.key('famC')))) {
       const socket = connect(g.gateway.port, '127.0.0.1')
       socket.write(streamRequest(key).repeat(3), () => socket.destroy())
@@ -173,8 +169,7 @@ t.test(
 t.test(
   'a client that leaves while summaries of reasoning arrive pays for the time, and not for the summaries',
   async t => {
-    const upstream = await ScriptedUpstream.start(t)
-    const g = await startGateway(t, { upstream: upstream.url })
+    const { g, upstream } = await scene(t)
     const key = await g.key('famA', 10n)
     const startedMs = performance.now()
     upstream.script = async (_received, res) => {
@@ -209,8 +204,7 @@ for (const how of ['closes', 'resets'])
   t.test(
     `a client that ${how} its connection before the gateway accepts it is not served, and pays nothing`,
     async t => {
-      const upstream = await ScriptedUpstream.start(t)
-      const g = await startGateway(t, { upstream: upstream.url })
+      const { g, upstream } = await scene(t)
       upstream.script = (_received, res) =>
         json(res, { choices: [{ message: { content: 'x' } }], usage: { prompt_tokens: 5, completion_tokens: 5 } })
       const key = await g.key('famC')

@@ -3,11 +3,12 @@ import { gzipSync } from 'node:zlib'
 import t, { type Test } from 'tap'
 import { FOR_REQUESTS } from '../../core/client/memory.ts'
 import { Reservation, FairBudget } from '../../core/lib/fair-budget.ts'
-import { startGateway, type TestGateway } from '../gateway.ts'
+import { type TestGateway } from '../gateway.ts'
 import { RawClient } from '../raw.ts'
 import { begun, json, ScriptedUpstream, sse } from '../upstream.ts'
 import { edited } from '../gateway-file.ts'
 import { DONE, text, usage } from '../stream-events.ts'
+import { scene } from '../scene.ts'
 
 /** The memory that requests and replies may take, and who is refused first when it runs out. */
 
@@ -21,12 +22,8 @@ const BODY = { model: MODEL, messages: [{ role: 'user', content: 'hi' }] }
 const STREAM = text('a') + usage(10, 5) + DONE
 
 async function start(t: Test, memory: string): Promise<{ g: TestGateway; upstream: ScriptedUpstream; key: string }> {
-  const upstream = await ScriptedUpstream.start(t)
+  const { g, upstream } = await scene(t, file => file.set('limits.memory', memory))
   upstream.script = ({ json: asked }, res) => (asked['stream'] === true ? sse(res, STREAM) : json(res, REPLY))
-  const g = await startGateway(t, {
-    upstream: upstream.url,
-    edit: file => file.set('limits.memory', memory),
-  })
   return { g, upstream, key: await g.key('famC') }
 }
 

@@ -6,11 +6,12 @@ import type { HoldAnswer } from '../../core/ledger/hold.ts'
 import type { Ledger } from '../../core/ledger/ledger.ts'
 import { timedId } from '../../core/lib/ids.ts'
 import { operations, startGateway, until } from '../gateway.ts'
-import { json, rawUpstream, ScriptedUpstream, sse } from '../upstream.ts'
+import { json, rawUpstream, sse } from '../upstream.ts'
 import type { Edit } from '../gateway-file.ts'
 import { matchAll } from '../matching.ts'
 import { ended, text } from '../stream-events.ts'
 import { typed } from '../stream-events.ts'
+import { scene } from '../scene.ts'
 
 const BODY = { model: 'acme/famC-5.5', max_tokens: 100, messages: [{ role: 'user', content: 'hi' }] }
 const CHAT = '/v1/chat/completions'
@@ -22,14 +23,13 @@ const reply = (usage: unknown): object => ({
 })
 
 t.test('500 parallel requests on an allocation that pays for 10 admit exactly 10', async t => {
-  const upstream = await ScriptedUpstream.start(t)
+  const { g, upstream } = await scene(t)
   let release = (): void => {}
   const gate = new Promise<void>(resolve => (release = resolve))
   upstream.script = async (_received, res) => {
     await gate
     json(res, reply({ prompt_tokens: 10, completion_tokens: 10 }))
   }
-  const g = await startGateway(t, { upstream: upstream.url })
   // The hold of one such request: its body at two bytes per token, and its 100 output tokens.
   const held = Math.ceil(JSON.stringify(BODY).length / 2) * 3000 + 100 * 15_000
   const key = await g.keyOfNano('famC', BigInt(held * 10))
@@ -46,8 +46,7 @@ t.test('500 parallel requests on an allocation that pays for 10 admit exactly 10
 })
 
 t.test('every kind of reported usage is charged as reported', async t => {
-  const upstream = await ScriptedUpstream.start(t)
-  const g = await startGateway(t, { upstream: upstream.url })
+  const { g, upstream } = await scene(t)
   const cases: [string, string, string, unknown, Record<string, unknown>][] = [
     [
       'reasoning that the completion count leaves out',
@@ -152,8 +151,7 @@ t.test('every kind of reported usage is charged as reported', async t => {
 })
 
 t.test('missing usage is estimated and marked; implausible usage is estimated and quarantined', async t => {
-  const upstream = await ScriptedUpstream.start(t)
-  const g = await startGateway(t, { upstream: upstream.url })
+  const { g, upstream } = await scene(t)
   const cases: [string, unknown, boolean, Record<string, unknown>?][] = [
     ['missing', undefined, false],
     ['null', null, false],
@@ -204,7 +202,7 @@ t.test('missing usage is estimated and marked; implausible usage is estimated an
 })
 
 t.test('the output that a messages stream reports at its start is not taken for the final output', async t => {
-  const upstream = await ScriptedUpstream.start(t)
+  const { g, upstream } = await scene(t)
   const events = [
     { type: 'message_start', message: { type: 'message', content: [], usage: { input_tokens: 10, output_tokens: 1 } } },
     { type: 'content_block_start', index: 0, content_block: { type: 'text', text: '' } },
@@ -214,15 +212,13 @@ t.test('the output that a messages stream reports at its start is not taken for 
     { type: 'message_stop' },
   ]
   upstream.script = (_received, res) => sse(res, events.map(typed).join(''))
-  const g = await startGateway(t, { upstream: upstream.url })
   const key = await g.key('famA')
   await g.call('/v1/messages', { key, body: { ...BODY, model: 'acme/famA-medium-5', stream: true } })
   matchAll(t, await g.settled(key), [{ status: 'ok', usage_source: 'estimated', input_tokens: 10, output_tokens: 100 }])
 })
 
 t.test('a failed request costs nothing and leaves an entry with the reason', async t => {
-  const upstream = await ScriptedUpstream.start(t)
-  const g = await startGateway(t, { upstream: upstream.url })
+  const { g, upstream } = await scene(t)
   const key = await g.key('famC')
   const failures: ((res: Parameters<typeof json>[0]) => void)[] = [
     res => json(res, { error: { message: 'no' } }, 500),
@@ -244,8 +240,7 @@ t.test('a failed request costs nothing and leaves an entry with the reason', asy
 })
 
 t.test('a client that leaves a model without reasoning cancels the upstream and pays for what it received', async t => {
-  const upstream = await ScriptedUpstream.start(t)
-  const g = await startGateway(t, { upstream: upstream.url, edit: plain })
+  const { g, upstream } = await scene(t, plain)
   const key = await g.key('famC')
   upstream.script = (_received, res) => {
     res.writeHead(200, { 'content-type': 'text/event-stream' })
@@ -325,12 +320,10 @@ t.test('the audit finds every kind of drift', async t => {
 })
 
 t.test('the weekly quota of the editor account applies to all its keys together', async t => {
-  const upstream = await ScriptedUpstream.start(t)
+  const { g, upstream } = await scene(t, file =>
+    file.set('upstreams.editor.accounts.0.quota.credits', 0.0035).stage('key-info', { quotas: 'all' }),
+  )
   upstream.script = (_received, res) => json(res, reply({ prompt_tokens: 100, completion_tokens: 100 }))
-  const g = await startGateway(t, {
-    upstream: upstream.url,
-    edit: file => file.set('upstreams.editor.accounts.0.quota.credits', 0.0035).stage('key-info', { quotas: 'all' }),
-  })
   const [one, other] = [await g.key('editor'), await g.key('editor')]
   const body = { ...BODY, model: 'acme/famB-4.6' }
   t.equal((await g.call(CHAT, { key: one, body })).status, 200)
@@ -348,9 +341,8 @@ t.test('the weekly quota of the editor account applies to all its keys together'
 })
 
 t.test('disabling a key takes effect at the next request, cached or not', async t => {
-  const upstream = await ScriptedUpstream.start(t)
+  const { g, upstream } = await scene(t)
   upstream.script = (_received, res) => json(res, reply({ prompt_tokens: 1, completion_tokens: 1 }))
-  const g = await startGateway(t, { upstream: upstream.url })
   const key = await g.key('famC')
   const id = await g.id(key)
   t.equal((await g.call(CHAT, { key, body: BODY })).status, 200)
@@ -383,9 +375,8 @@ t.test('a key type limits the concurrent requests of one key', async t => {
 })
 
 t.test('without the store new requests are refused, and admitted again when it is back', async t => {
-  const upstream = await ScriptedUpstream.start(t)
+  const { g, upstream } = await scene(t)
   upstream.script = (_received, res) => json(res, reply({ prompt_tokens: 1, completion_tokens: 1 }))
-  const g = await startGateway(t, { upstream: upstream.url })
   const key = await g.key('famC', 1n)
   await g.call(CHAT, { key, body: BODY })
   await g.settled(key)
@@ -403,14 +394,13 @@ t.test('without the store new requests are refused, and admitted again when it i
 })
 
 t.test('a client that closes after it has read the end pays the reported usage', async t => {
-  const upstream = await ScriptedUpstream.start(t)
+  const { g, upstream } = await scene(t)
   upstream.script = (_received, res) => {
     res.writeHead(200, { 'content-type': 'text/event-stream' })
     res.write(
       `data: {"choices":[{"delta":{"content":"${'x'.repeat(3000)}"},"finish_reason":"stop"}]}\n\ndata: {"choices":[],"usage":{"prompt_tokens":10,"completion_tokens":20}}\n\ndata: [DONE]\n\n`,
     )
   }
-  const g = await startGateway(t, { upstream: upstream.url })
   const key = await g.key('famC')
   const leave = new AbortController()
   const response = await g.open(CHAT, { key, body: { ...BODY, stream: true }, signal: leave.signal })
@@ -421,17 +411,13 @@ t.test('a client that closes after it has read the end pays the reported usage',
 })
 
 t.test('both holds of an exchange through an account with a quota are renewed', async t => {
-  const upstream = await ScriptedUpstream.start(t)
+  const { g, upstream } = await scene(t, file => file.set('ledger.lease', '1500ms').set('ledger.reapEvery', '20ms'))
   let end = (): void => {}
   upstream.script = (_received, res) => {
     res.writeHead(200, { 'content-type': 'text/event-stream' })
     res.write(text('x'))
     end = () => res.end(ended(10, 20))
   }
-  const g = await startGateway(t, {
-    upstream: upstream.url,
-    edit: file => file.set('ledger.lease', '1500ms').set('ledger.reapEvery', '20ms'),
-  })
   const key = await g.key('editor')
   const answer = g.call(CHAT, { key, body: { ...BODY, model: 'acme/famB-4.6', stream: true } })
   // A lease has three renewals, so a hold that was not renewed would have been reaped by the fourth.
@@ -446,8 +432,7 @@ t.test('both holds of an exchange through an account with a quota are renewed', 
 })
 
 t.test('reported usage beyond all context windows is quarantined even for models without a known window', async t => {
-  const upstream = await ScriptedUpstream.start(t)
-  const g = await startGateway(t, { upstream: upstream.url })
+  const { g, upstream } = await scene(t)
   for (const usage of [
     { prompt_tokens: 1e9, completion_tokens: 1 },
     { prompt_tokens: 1, completion_tokens: 2e15 },
@@ -477,11 +462,7 @@ t.test('a client that leaves before its request was sent, or during an upstream 
 })
 
 t.test("the upstream's report of the operator's cost is recorded, and shown to no customer", async t => {
-  const upstream = await ScriptedUpstream.start(t)
-  const g = await startGateway(t, {
-    upstream: upstream.url,
-    edit: file => file.set('upstreams.famC.dollar', 2),
-  })
+  const { g, upstream } = await scene(t, file => file.set('upstreams.famC.dollar', 2))
   const key = await g.key('famC')
   upstream.script = (_received, res) =>
     json(res, reply({ prompt_tokens: 1, completion_tokens: 2, cost_in_usd_ticks: 1_721_250 }))

@@ -1,8 +1,8 @@
 import t from 'tap'
-import { startGateway } from '../gateway.ts'
-import { json, ScriptedUpstream, sse } from '../upstream.ts'
+import { json, sse } from '../upstream.ts'
 import { matchAll } from '../matching.ts'
 import { DONE, STOP, text } from '../stream-events.ts'
+import { scene } from '../scene.ts'
 
 const CHAT = { model: 'acme/famC-5.5', messages: [{ role: 'user', content: 'hi' }] }
 const CHAT_REPLY = {
@@ -15,9 +15,8 @@ const CHAT_REPLY = {
 }
 
 t.test('the bytes of a request pass unchanged, except the model', async t => {
-  const upstream = await ScriptedUpstream.start(t)
+  const { g, upstream } = await scene(t)
   upstream.script = (_received, res) => json(res, CHAT_REPLY)
-  const g = await startGateway(t, { upstream: upstream.url })
   const key = await g.key('famB')
   const body =
     '{ "n" : 1,\n "seed":9007199254740993, "top_k":1.0e2,"model" : "acme/famB-4.5-latest", "messages":[{"role":"user","content":"\\u00e9\\ud83d ü"}] , "metadata":{"__proto__":{"a":1}}}'
@@ -37,7 +36,7 @@ t.test('the bytes of a request pass unchanged, except the model', async t => {
 })
 
 t.test('an output limit is sent in the member that the request has, and in no other', async t => {
-  const upstream = await ScriptedUpstream.start(t)
+  const { g, upstream } = await scene(t)
   upstream.script = ({ path }, res) =>
     json(
       res,
@@ -45,7 +44,6 @@ t.test('an output limit is sent in the member that the request has, and in no ot
         ? { id: 'r', object: 'response', status: 'completed', output: [], usage: {} }
         : CHAT_REPLY,
     )
-  const g = await startGateway(t, { upstream: upstream.url })
   const key = await g.key('famC', 1000n)
   for (const [path, body] of [
     ['/v1/responses', '{"model":"acme/famC-5.5","input":"hi","max_output_tokens":64}'],
@@ -58,7 +56,7 @@ t.test('an output limit is sent in the member that the request has, and in no ot
 })
 
 t.test('headers pass by allow-list in both directions', async t => {
-  const upstream = await ScriptedUpstream.start(t)
+  const { g, upstream } = await scene(t)
   const secret = 'org-4711'
   upstream.script = (_received, res) =>
     json(res, { type: 'message', content: [], usage: { input_tokens: 1, output_tokens: 1 } }, 200, {
@@ -71,7 +69,6 @@ t.test('headers pass by allow-list in both directions', async t => {
       via: secret,
       'strict-transport-security': secret,
     })
-  const g = await startGateway(t, { upstream: upstream.url })
   const key = await g.key('famA')
   const answer = await g.call('/v1/messages?beta=true', {
     body: { model: 'acme/famA-medium-5', max_tokens: 5, messages: [] },
@@ -115,9 +112,8 @@ t.test('headers pass by allow-list in both directions', async t => {
 })
 
 t.test('a request without a version header gets the version that every client supports', async t => {
-  const upstream = await ScriptedUpstream.start(t)
+  const { g, upstream } = await scene(t)
   upstream.script = (_received, res) => json(res, { type: 'message', usage: { input_tokens: 1, output_tokens: 1 } })
-  const g = await startGateway(t, { upstream: upstream.url })
   await g.call('/v1/messages', { key: await g.key('famA'), body: { model: 'acme/famA-medium-5', messages: [] } })
   t.equal(upstream.last.headers['anthropic-version'], '2023-06-01')
   t.equal(
@@ -128,9 +124,8 @@ t.test('a request without a version header gets the version that every client su
 })
 
 t.test('usage is metered exactly, and balance, key info and history show it', async t => {
-  const upstream = await ScriptedUpstream.start(t)
+  const { g, upstream } = await scene(t)
   upstream.script = (_received, res) => json(res, CHAT_REPLY)
-  const g = await startGateway(t, { upstream: upstream.url })
   const key = await g.key('famC')
   await g.call('/v1/chat/completions', { key, body: CHAT })
   const [entry] = await g.settled(key)
@@ -163,7 +158,7 @@ t.test('usage is metered exactly, and balance, key info and history show it', as
 })
 
 t.test('a stream flows event by event and is metered by its last events', async t => {
-  const upstream = await ScriptedUpstream.start(t)
+  const { g, upstream } = await scene(t)
   let go = (): void => {}
   const gate = new Promise<void>(resolve => (go = resolve))
   upstream.script = async (_received, res) => {
@@ -175,7 +170,6 @@ t.test('a stream flows event by event and is metered by its last events', async 
       'data: {"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":3,"total_tokens":10}}\n\ndata: [DONE]\n\n',
     )
   }
-  const g = await startGateway(t, { upstream: upstream.url })
   const key = await g.key('famC')
   const response = await g.open('/v1/chat/completions', { key, body: { ...CHAT, stream: true } })
   t.equal(response.headers.get('content-length'), null, 'nobody knows how long it will be')
@@ -192,11 +186,10 @@ t.test('a stream flows event by event and is metered by its last events', async 
 })
 
 t.test('a client that asks for usage in the stream gets every byte unchanged', async t => {
-  const upstream = await ScriptedUpstream.start(t)
+  const { g, upstream } = await scene(t)
   const text =
     'data: {"choices":[],"usage":null}\n\ndata: {"choices":[{"delta":{"content":"a"},"finish_reason":"stop"}],"usage":null}\n\ndata: {"choices":[],"usage":{"prompt_tokens":1,"completion_tokens":1}}\n\ndata: [DONE]\n\n'
   upstream.script = (_received, res) => sse(res, text)
-  const g = await startGateway(t, { upstream: upstream.url })
   const key = await g.key('famC')
   const body = { ...CHAT, stream: true, stream_options: { include_usage: true, include_obfuscation: false } }
   const answer = await g.call('/v1/chat/completions', { key, body })
@@ -206,10 +199,9 @@ t.test('a client that asks for usage in the stream gets every byte unchanged', a
 })
 
 t.test('the suffix [1m] is removed and becomes the beta header', async t => {
-  const upstream = await ScriptedUpstream.start(t)
+  const { g, upstream } = await scene(t)
   upstream.script = (_received, res) =>
     json(res, { type: 'message', content: [], usage: { input_tokens: 1, output_tokens: 1 } })
-  const g = await startGateway(t, { upstream: upstream.url })
   const key = await g.key('famA')
   const answer = await g.call('/v1/messages', {
     key,

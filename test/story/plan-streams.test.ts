@@ -2,10 +2,11 @@
 import t, { type Test } from 'tap'
 import { FIELDS } from '../../core/ledger/script/names.ts'
 import { statesIn } from '../../core/plans/state.ts'
-import { startGateway, type TestGateway, until } from '../gateway.ts'
+import { type TestGateway, until } from '../gateway.ts'
 import type { Edit } from '../gateway-file.ts'
-import { json, ScriptedUpstream } from '../upstream.ts'
+import { json } from '../upstream.ts'
 import { DONE } from '../stream-events.ts'
+import { scene } from '../scene.ts'
 
 const MODEL = 'acme/famC-5.5'
 const CHAT = '/v1/chat/completions'
@@ -18,7 +19,7 @@ const priced: Edit = file =>
 
 /** Starts a gateway and its provider. Streams of the provider last until `end` is called; its replies in JSON have one token. */
 async function streaming(t: Test, plan: object, edit: Edit = file => file) {
-  const upstream = await ScriptedUpstream.start(t)
+  const { g, upstream } = await scene(t, file => edit(priced(file).set('keyTypes.famC.plan', plan)))
   const state = { tokens: 0, isOver: false }
   upstream.script = async ({ json: body }, res) => {
     const usage = { prompt_tokens: 1, completion_tokens: 1 }
@@ -36,10 +37,6 @@ async function streaming(t: Test, plan: object, edit: Edit = file => file) {
     send({ choices: [], usage: { prompt_tokens: 1, completion_tokens: tokens } })
     res.end(DONE)
   }
-  const g = await startGateway(t, {
-    upstream: upstream.url,
-    edit: file => edit(priced(file).set('keyTypes.famC.plan', plan)),
-  })
   const ask = (key: string, stream: boolean, most = 100_000) =>
     g.call(CHAT, {
       key,

@@ -228,12 +228,8 @@ t.test('a request whose attempt failed is sent again under its idempotency-key',
 })
 
 t.test('a reply that is too large to keep gives a 409, and no second charge', async t => {
-  const upstream = await ScriptedUpstream.start(t)
+  const { g, upstream } = await scene(t, file => file.stage('retries', { replyBytes: 10 }))
   upstream.script = answer
-  const g = await startGateway(t, {
-    upstream: upstream.url,
-    edit: file => file.stage('retries', { replyBytes: 10 }),
-  })
   const key = await g.key('famC')
   const call = (): ReturnType<TestGateway['call']> =>
     g.call(CHAT, { key, body: BODY, headers: { 'idempotency-key': 'order-1' } })

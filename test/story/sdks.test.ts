@@ -14,9 +14,10 @@ import OpenAI, {
 import t from 'tap'
 import { startGateway, type TestGateway } from '../gateway.ts'
 import { rejects } from '../rejects.ts'
-import { json, ScriptedUpstream, sse } from '../upstream.ts'
+import { json, sse } from '../upstream.ts'
 import { matchAll } from '../matching.ts'
 import { text } from '../stream-events.ts'
+import { scene } from '../scene.ts'
 
 /** The official SDKs against the simulated provider, for each key type: results, errors and aborted calls. */
 
@@ -92,8 +93,7 @@ t.test('both SDKs list and retrieve models', async t => {
 })
 
 t.test('errors arrive as the right exception class, once', async t => {
-  const upstream = await ScriptedUpstream.start(t)
-  const g = await startGateway(t, { upstream: upstream.url })
+  const { g, upstream } = await scene(t)
   const famC = await g.key('famC')
   const model = 'acme/famC-5.5'
   const client = openai(famC, g.url)
@@ -126,8 +126,7 @@ t.test('errors arrive as the right exception class, once', async t => {
 })
 
 t.test('a stream that breaks throws in every SDK', async t => {
-  const upstream = await ScriptedUpstream.start(t)
-  const g = await startGateway(t, { upstream: upstream.url })
+  const { g, upstream } = await scene(t)
   const broken = (text: string): void => {
     upstream.script = (_received, res) => sse(res, text)
   }
@@ -158,8 +157,7 @@ t.test('a stream that breaks throws in every SDK', async t => {
 })
 
 t.test('tools pass unchanged in both directions', async t => {
-  const upstream = await ScriptedUpstream.start(t)
-  const g = await startGateway(t, { upstream: upstream.url })
+  const { g, upstream } = await scene(t)
   const call = { id: 'call_1', type: 'function', function: { name: 'weather', arguments: '{"city":"Köln"}' } }
   upstream.script = (_received, res) =>
     json(res, {
@@ -203,11 +201,7 @@ t.test('tools pass unchanged in both directions', async t => {
 })
 
 t.test('aborting a call cancels the upstream unless onDisconnect is finish, and is settled', async t => {
-  const upstream = await ScriptedUpstream.start(t)
-  const g = await startGateway(t, {
-    upstream: upstream.url,
-    edit: file => file.set('upstreams.famC.onDisconnect', 'cancel'),
-  })
+  const { g, upstream } = await scene(t, file => file.set('upstreams.famC.onDisconnect', 'cancel'))
   const key = await g.key('famC')
   upstream.script = (_received, res) => {
     res.writeHead(200, { 'content-type': 'text/event-stream' })

@@ -2,7 +2,8 @@ import t from 'tap'
 import { DESKTOP, PHONE, seriousFaults, stopBrowser, visit } from '../browser.ts'
 import { startGateway, until } from '../gateway.ts'
 import type { Edit } from '../gateway-file.ts'
-import { json, ScriptedUpstream } from '../upstream.ts'
+import { json } from '../upstream.ts'
+import { scene } from '../scene.ts'
 
 /** The status page: which models can be used, from real traffic. */
 
@@ -11,8 +12,7 @@ t.teardown(stopBrowser)
 const withStatus: Edit = file => file.insertBefore('health', { 'status-page': { cacheSeconds: 1 } })
 
 t.test('a model whose provider fails is down, and others stay up', async t => {
-  const upstream = await ScriptedUpstream.start(t)
-  const g = await startGateway(t, { upstream: upstream.url, edit: withStatus })
+  const { g, upstream } = await scene(t, withStatus)
   const key = await g.key('famC')
   const chat = (model: string) =>
     g.call('/v1/chat/completions', { key, body: { model, messages: [{ role: 'user', content: 'Hi' }], max_tokens: 9 } })

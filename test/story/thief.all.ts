@@ -7,6 +7,7 @@ import { ScriptedUpstream } from '../upstream.ts'
 import { edit } from './thief-edit.ts'
 import { crowd, customer, PLACES, Provider, RATE } from './thief.ts'
 import type { Edit } from '../gateway-file.ts'
+import { scene } from '../scene.ts'
 
 const SEED = Number(process.env['SEED'] ?? 20261124)
 
@@ -17,8 +18,7 @@ process.env['CASES'] ??= '2000'
 await import('./thief.test.ts')
 
 t.test('five hundred requests at once take a key no further below zero than docs/charging.md states', async t => {
-  const upstream = await ScriptedUpstream.start(t)
-  const g = await startGateway(t, { upstream: upstream.url, edit })
+  const { g, upstream } = await scene(t, edit)
   const provider = new Provider(upstream)
   const wishes = fc.sample(customer, { seed: SEED, numRuns: 500 })
   for (const name of ['famC', 'famA']) {

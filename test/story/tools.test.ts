@@ -5,10 +5,11 @@ import t, { type Test } from 'tap'
 import type { KeyType } from '../../core/config/config.ts'
 import { mostBelowZero, mostBelowZeroByTools } from '../ledger/below-zero.ts'
 import { matchAll } from '../matching.ts'
-import { startGateway, type TestGateway, until } from '../gateway.ts'
+import { type TestGateway, until } from '../gateway.ts'
 import { rowsOf } from '../tables.ts'
 import { typed } from '../stream-events.ts'
 import { json, ScriptedUpstream } from '../upstream.ts'
+import { scene } from '../scene.ts'
 
 /** Tools that the provider runs, whose results become input of further passes, and how far they take a balance. */
 
@@ -180,8 +181,7 @@ const sent = async (g: TestGateway, key: string, path: string, bodies: readonly 
 }
 
 async function start(t: Test, results: readonly number[]): Promise<{ g: TestGateway; provider: Searcher }> {
-  const upstream = await ScriptedUpstream.start(t)
-  const g = await startGateway(t, { upstream: upstream.url })
+  const { g, upstream } = await scene(t)
   const provider = new Searcher(upstream, results)
   // A search takes much longer than an event on its way, or an answer of the store.
   provider.pause = async () => {

@@ -3,10 +3,11 @@ import { gzipSync, brotliCompressSync } from 'node:zlib'
 import type { UpstreamAccount } from '../../core/config/config.ts'
 import t from 'tap'
 import { startGateway, until } from '../gateway.ts'
-import { json, rawUpstream, ScriptedUpstream, sse } from '../upstream.ts'
+import { json, rawUpstream, sse } from '../upstream.ts'
 import type { Edit } from '../gateway-file.ts'
 import { matchAll } from '../matching.ts'
 import { DONE, STOP, text } from '../stream-events.ts'
+import { scene } from '../scene.ts'
 
 const BODY = { model: 'acme/famC-5.5', max_tokens: 100, messages: [{ role: 'user', content: 'hi' }], input: 'hi' }
 const MESSAGES = { model: 'acme/famA-medium-5', max_tokens: 100, messages: [{ role: 'user', content: 'hi' }] }
@@ -152,8 +153,7 @@ t.test('a stream that breaks ends with an error in its format, never with an inv
 })
 
 t.test("an upstream's words about the request pass; its words about the account do not", async t => {
-  const upstream = await ScriptedUpstream.start(t)
-  const g = await startGateway(t, { upstream: upstream.url })
+  const { g, upstream } = await scene(t)
   const famC = await g.key('famC')
   const famA = await g.key('famA')
   const secret = 'upstream-secret-0123456789'
@@ -242,8 +242,7 @@ t.test("an upstream's words about the request pass; its words about the account 
 })
 
 t.test('an error inside a stream gets words for customers', async t => {
-  const upstream = await ScriptedUpstream.start(t)
-  const g = await startGateway(t, { upstream: upstream.url })
+  const { g, upstream } = await scene(t)
   const key = await g.key('famC')
   upstream.script = (_received, res) =>
     sse(res, `${EVENT}data: {"error":{"message":"org-1 is out of credit","type":"insufficient_quota"}}\n\n`)
@@ -274,8 +273,7 @@ t.test('an error inside a stream gets words for customers', async t => {
 })
 
 t.test('compressed replies are decompressed and passed on', async t => {
-  const upstream = await ScriptedUpstream.start(t)
-  const g = await startGateway(t, { upstream: upstream.url })
+  const { g, upstream } = await scene(t)
   const key = await g.key('famC')
   const stream = `${EVENT}data: {"choices":[{"delta":{},"finish_reason":"stop"}]}\n\ndata: {"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":4}}\n\ndata: [DONE]\n\n`
   upstream.script = (_received, res) =>
@@ -314,17 +312,13 @@ t.test('a kept connection that the upstream closed is replaced without the clien
 })
 
 t.test('a silent stream gets comments', async t => {
-  const upstream = await ScriptedUpstream.start(t)
+  const { g, upstream } = await scene(t, file => file.set('limits.keepalive', '30ms'))
   let finish = (): void => {}
   upstream.script = (_received, res) => {
     res.writeHead(200, { 'content-type': 'text/event-stream' })
     res.write(EVENT)
     finish = () => res.end(STOP + DONE)
   }
-  const g = await startGateway(t, {
-    upstream: upstream.url,
-    edit: file => file.set('limits.keepalive', '30ms'),
-  })
   const key = await g.key('famC')
   const response = await g.open(CHAT, { key, body: { ...BODY, stream: true } })
   let text = ''
@@ -337,7 +331,7 @@ t.test('a silent stream gets comments', async t => {
 })
 
 t.test('a client that does not read slows the upstream down, and is disconnected in the end', async t => {
-  const upstream = await ScriptedUpstream.start(t)
+  const { g, upstream } = await scene(t, file => file.set('limits.writeIdle', '1s'))
   let sent = 0
   let gone = false
   upstream.script = async (_received, res) => {
@@ -349,10 +343,6 @@ t.test('a client that does not read slows the upstream down, and is disconnected
       if (!res.write(event)) await Promise.race([new Promise(resolve => res.once('drain', resolve)), closed])
     }
   }
-  const g = await startGateway(t, {
-    upstream: upstream.url,
-    edit: file => file.set('limits.writeIdle', '1s'),
-  })
   const key = await g.key('famC')
   const body = JSON.stringify({ ...BODY, stream: true })
   const socket = connect(g.gateway.port, '127.0.0.1', () => {
@@ -373,9 +363,8 @@ t.test('a client that does not read slows the upstream down, and is disconnected
 })
 
 t.test('a stream that ends in the middle of an event loses that event and reports the break', async t => {
-  const upstream = await ScriptedUpstream.start(t)
+  const { g, upstream } = await scene(t)
   upstream.script = (_received, res) => sse(res, `${EVENT}data: {"choices":[{"delta":{"content":"hel`)
-  const g = await startGateway(t, { upstream: upstream.url })
   const answer = await g.call(CHAT, { key: await g.key('famC'), body: { ...BODY, stream: true } })
   t.ok(answer.text.startsWith(`${EVENT}data: {"error":`), answer.text)
 })
@@ -429,9 +418,8 @@ t.test('a connection that breaks after the last event of a reply causes no error
 
 t.test('an error is separated from a last event that lacks its end', async t => {
   let events = ''
-  const upstream = await ScriptedUpstream.start(t)
+  const { g, upstream } = await scene(t)
   upstream.script = (_received, res) => sse(res, events)
-  const g = await startGateway(t, { upstream: upstream.url })
   const key = await g.key('editor')
   for (const end of ['', '\n', '\r', '\r\n']) {
     events = EVENT.trimEnd() + end
@@ -446,13 +434,12 @@ t.test('an error is separated from a last event that lacks its end', async t => 
 })
 
 t.test('comments before a failure do not begin the reply', async t => {
-  const upstream = await ScriptedUpstream.start(t)
+  const { g, upstream } = await scene(t)
   upstream.script = (_received, res) => {
     res.writeHead(200, { 'content-type': 'text/event-stream' })
     res.write(': PROCESSING\n\n')
     setImmediate(() => res.end('data: {"error":{"message":"busy","type":"overloaded_error"}}\n\n'))
   }
-  const g = await startGateway(t, { upstream: upstream.url })
   t.match(await g.call(CHAT, { key: await g.key('famC'), body: { ...BODY, stream: true } }), {
     status: 503,
     json: { error: { code: 'server_is_overloaded' } },
@@ -460,8 +447,7 @@ t.test('comments before a failure do not begin the reply', async t => {
 })
 
 t.test('no member of an upstream error shows its credential or its account to the customer', async t => {
-  const upstream = await ScriptedUpstream.start(t)
-  const g = await startGateway(t, { upstream: upstream.url })
+  const { g, upstream } = await scene(t)
   const key = await g.key('famC')
   const secret = 'upstream-secret-0123456789'
   upstream.script = (_received, res) =>
@@ -476,16 +462,12 @@ t.test('no member of an upstream error shows its credential or its account to th
 })
 
 t.test('a client that takes nothing of a JSON reply is disconnected, and pays the reported usage', async t => {
-  const upstream = await ScriptedUpstream.start(t)
+  const { g, upstream } = await scene(t, file => file.set('limits.writeIdle', '100ms'))
   upstream.script = (_received, res) =>
     json(res, {
       choices: [{ message: { content: 'x'.repeat(30_000_000) }, finish_reason: 'stop' }],
       usage: { prompt_tokens: 2, completion_tokens: 3 },
     })
-  const g = await startGateway(t, {
-    upstream: upstream.url,
-    edit: file => file.set('limits.writeIdle', '100ms'),
-  })
   const key = await g.key('famC')
   const body = JSON.stringify(BODY)
   const socket = connect(g.gateway.port, '127.0.0.1', () => {

@@ -164,7 +164,9 @@ t.test('a client that leaves the line pays nothing', async t => {
 })
 
 t.test('a place whose client left while its reply is read on is free for the next in line', async t => {
-  const upstream = await ScriptedUpstream.start(t)
+  const { g, upstream } = await scene(t, file =>
+    file.everyKeyType({ limits: { concurrency: 1, queue: '10s' } }).everyUpstream({ onDisconnect: 'finish' }),
+  )
   const delta = 'data: {"id":"c","choices":[{"index":0,"delta":{"content":"Hello"},"finish_reason":null}]}\n\n'
   let end = (): unknown => undefined
   upstream.script = ({ json: asked }, res) => {
@@ -173,11 +175,6 @@ t.test('a place whose client left while its reply is read on is free for the nex
     res.write(delta)
     end = () => res.end(DONE)
   }
-  const g = await startGateway(t, {
-    upstream: upstream.url,
-    edit: file =>
-      file.everyKeyType({ limits: { concurrency: 1, queue: '10s' } }).everyUpstream({ onDisconnect: 'finish' }),
-  })
   const key = await g.key('famC')
   const leave = new AbortController()
   const stream = await g.open(CHAT, { key, body: { ...BODY, stream: true }, signal: leave.signal })
