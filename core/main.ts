@@ -20,12 +20,12 @@ const print: Environment['print'] = line => void process.stdout.write(`${printab
 const complain: Environment['complain'] = line => void process.stderr.write(`${printable(scrubber.scrub(line))}\n`)
 
 /** Returns the environment of the command that was chosen. */
-async function environmentOf(level: 'info' | 'silent', exit: Environment['exit']): Promise<Environment> {
-  const [{ createLog }, { timedId }] = await Promise.all([import('./lib/log.ts'), import('./lib/ids.ts')])
-  log = createLog(scrubber, level, process.stdout)
+async function environmentOf(own: Log, exit: Environment['exit']): Promise<Environment> {
+  const { timedId } = await import('./lib/ids.ts')
+  log = own
   const environment: Environment = {
     env: process.env,
-    log,
+    log: own,
     scrubber,
     memoryBytes: Math.min(process.constrainedMemory() || Infinity, totalmem()),
     openFiles,
@@ -37,12 +37,12 @@ async function environmentOf(level: 'info' | 'silent', exit: Environment['exit']
     onSignal: (signal, handler) => void process.on(signal, handler),
     exit,
   }
-  await raiseAlarms(environment, level === 'info')
+  await raiseAlarms(environment)
   return environment
 }
 
 /** Reports a broken rule about money: in the log of a gateway, and on standard error of any other command. */
-async function raiseAlarms({ log, now }: Environment, isGateway: boolean): Promise<void> {
+async function raiseAlarms({ log, now }: Environment): Promise<void> {
   const [{ alarmOnBrokenRules, factsText }, { PerMinute }] = await Promise.all([
     import('./money/assertions.ts'),
     import('./lib/per-minute.ts'),
@@ -50,10 +50,11 @@ async function raiseAlarms({ log, now }: Environment, isGateway: boolean): Promi
   // A broken sum is noticed at each look-up. The metric counts every failed assertion.
   const alarmsPerMinute = new PerMinute(now)
   const broken = 'a rule about money is broken'
+  const isCommand = log.level === 'silent'
   alarmOnBrokenRules((rule, facts) => {
     if (alarmsPerMinute.take(rule, ALARMS_PER_MINUTE) > 0) return
-    if (isGateway) log.error({ rule, ...facts }, broken)
-    else complain(`${broken}: ${rule} (${factsText(facts)})`)
+    if (isCommand) complain(`${broken}: ${rule} (${factsText(facts)})`)
+    else log.error({ rule, ...facts }, broken)
   })
 }
 
@@ -90,12 +91,18 @@ process.on('uncaughtException', cause => {
   process.exit(1)
 })
 
+/** Returns the environment of a command that ends by itself. */
+async function quietEnvironment(): Promise<Environment> {
+  const { SILENT_LOG } = await import('./lib/silent-log.ts')
+  return environmentOf(SILENT_LOG, exitAfter(printed))
+}
+
 /** Returns the environment of a gateway, which runs for long. */
 async function gatewayEnvironment(): Promise<Environment> {
-  const { collectBuffersEarly } = await import('./lib/heap.ts')
+  const [{ collectBuffersEarly }, { createLog }] = await Promise.all([import('./lib/heap.ts'), import('./lib/log.ts')])
   collectBuffersEarly(process.versions.v8)
   return environmentOf(
-    'info',
+    createLog(scrubber, 'info', process.stdout),
     exitAfter(() => Promise.race([printed(), sleep(LAST_WORDS_MS)])),
   )
 }
@@ -105,7 +112,7 @@ await runCommandLine(process.argv.slice(2), {
   complain,
   exit: exitAfter(printed),
   logging: gatewayEnvironment,
-  quiet: () => environmentOf('silent', exitAfter(printed)),
+  quiet: quietEnvironment,
 })
 // The gateway runs.
 if (process.argv[2] === 'start') (await import('./lib/heap.ts')).releaseMemory()

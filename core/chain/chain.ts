@@ -7,7 +7,8 @@ import { GatewayError, Reply } from '../errors.ts'
 import type { Outcome } from '../exchange/exchange.ts'
 import type { HttpExchange } from '../exchange/http-exchange.ts'
 import { learn } from '../exchange/members.ts'
-import { type Log, reasonOf } from '../lib/log.ts'
+import type { Log } from '../lib/log.ts'
+import { reasonOf } from '../lib/reason.ts'
 import type { RequestBook } from './request-book.ts'
 import {
   HookLists,

@@ -5,7 +5,7 @@ import { fileURLToPath, pathToFileURL } from 'node:url'
 import { noteFacts } from '../exchange/members.ts'
 import { didYouMean, nearest, suggest } from '../lib/suggest.ts'
 import './modules.ts'
-import { reasonOf } from '../lib/log.ts'
+import { reasonOf } from '../lib/reason.ts'
 import { METHODS, type Plugin, SCOPE_WORDS } from './stage.ts'
 
 const BUILT_IN = fileURLToPath(new URL('../../plugins', import.meta.url))

@@ -4,7 +4,8 @@
  */
 import type { Environment } from '../lib/environment.ts'
 import { deadline } from '../lib/deadline.ts'
-import { type Log, reasonOf } from '../lib/log.ts'
+import type { Log } from '../lib/log.ts'
+import { reasonOf } from '../lib/reason.ts'
 import { Outbox } from './outbox.ts'
 import { Recent } from './recent.ts'
 import { causeOf } from '../records/unavailable.ts'

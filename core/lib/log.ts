@@ -5,48 +5,14 @@
 import type { Writable } from 'node:stream'
 import { pino, type Logger, type LogFn } from 'pino'
 import { escaped } from './printable.ts'
+import { memberOf, reasonOf, thrownText } from './reason.ts'
 import type { Scrubber } from './scrubber.ts'
 
 /** The log, as all code uses it: pino's interface. */
 export type Log = Logger
 
-/** Maximum causes of an error, and inner errors of an AggregateError, that are read. */
+/** Maximum causes of an error that are read. */
 const CAUSES_MAX = 8
-/** Maximum depth of inner errors. */
-const DEPTH_MAX = 3
-
-/** Reads a member of anything thrown. Undefined if that throws. */
-function memberOf(thrown: unknown, name: string): unknown {
-  try {
-    return (thrown as Record<string, unknown> | null | undefined)?.[name]
-  } catch {
-    return undefined
-  }
-}
-
-function thrownText(thrown: unknown, name: string): string {
-  const value = memberOf(thrown, name)
-  return typeof value === 'string' || typeof value === 'number' ? String(value) : ''
-}
-
-/**
- * Why something failed, in one line. For failures of an upstream or the store, where a stack trace would not help. It
- * never throws, whatever was thrown.
- */
-export function reasonOf(thrown: unknown, depth = 0): string {
-  if (typeof thrown === 'function') return 'a function'
-  if (typeof thrown !== 'object' || thrown === null) return String(thrown)
-  const [message, code] = [thrownText(thrown, 'message'), thrownText(thrown, 'code')]
-  const inner = memberOf(thrown, 'errors')
-  // Node reports the addresses that it has tried one by one, and all of them together by a code only.
-  if (message === '' && depth < DEPTH_MAX && Array.isArray(inner) && inner.length > 0)
-    return inner
-      .slice(0, CAUSES_MAX)
-      .map(each => reasonOf(each, depth + 1))
-      .join('; ')
-  if (message === '') return code === '' ? 'an object' : code
-  return code === '' || message.includes(code) ? message : `${message} (${code})`
-}
 
 /**
  * An error for the log, with its causes. It has no other members than these: errors of libraries carry requests, bodies,

@@ -5,7 +5,8 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Environment } from '../../lib/environment.ts'
-import { type Log, reasonOf } from '../../lib/log.ts'
+import type { Log } from '../../lib/log.ts'
+import { reasonOf } from '../../lib/reason.ts'
 import { OnceInAWhile } from '../../lib/once-in-a-while.ts'
 import { Serial } from '../../lib/serial.ts'
 import type { Records } from '../../records/records.ts'

@@ -3,7 +3,7 @@ import type { UpstreamAccount, Upstream } from '../../config/config.ts'
 import { failureCause } from '../../formats/failures.ts'
 import type { Format } from '../../formats/index.ts'
 import { jsonFrom } from '../../formats/json.ts'
-import { reasonOf } from '../../lib/log.ts'
+import { reasonOf } from '../../lib/reason.ts'
 import { upwardHeaders } from './headers.ts'
 
 /** How an account answered. */
