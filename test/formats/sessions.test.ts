@@ -41,11 +41,12 @@ const { values, native, ...kinds } = parse(readFileSync(new URL('sessions.yaml',
   native: Native[]
 } & Record<string, Row[]>
 
-for (const [kind, rows] of Object.entries(kinds) as [string, Row[]][]) {
+for (const [kind, rows] of Object.entries(kinds)) {
   t.test(kind, t => {
     for (const row of rows) {
-      const { about, from, body, traits, sends, lacks, names = [], only, refuses, code } = row
-      for (const to of row.to ?? (Object.keys(FORMATS) as FormatName[]).filter(name => name !== from)) {
+      const { about, from, to: others, body, traits, sends, lacks, names = [], only, refuses, code, ...unknown } = row
+      t.strictSame(unknown, {}, about)
+      for (const to of others ?? (Object.keys(FORMATS) as FormatName[]).filter(name => name !== from)) {
         const { sent, dropped = '', refused, ...fate } = become(from, to, JSON.stringify(body), {}, traits)
         const title = `${about} (${from} to ${to})`
         if (refuses !== undefined) {
