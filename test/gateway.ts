@@ -259,7 +259,7 @@ class Handle implements TestGateway {
     const ids = await Promise.all(secrets.map(secret => this.id(secret)))
     const isHeld = async (): Promise<boolean> =>
       (await Promise.all(ids.map(id => ledger.reads.balance(id)))).some(({ held }) => held > 0n)
-    while (ledger.live > 0 || (await isHeld())) await new Promise(resolve => setTimeout(resolve, 5))
+    await until(async () => ledger.live === 0 && !(await isHeld()))
     const { drifts } = await audit(ledger, ids)
     if (drifts.length > 0) throw new Error(`the ledger drifted: ${JSON.stringify(drifts)}`)
   }

@@ -1,8 +1,9 @@
+/** The log of a command that ends by itself. Such a command prints what it has to say, and loading pino takes 50 ms. */
 import type { Log } from './log.ts'
 
 const ignore = (): void => {}
 
-/** The log of a command that ends by itself, which prints what it has to say. Loading pino takes 50 ms. */
+/** Ignores all lines. */
 export const SILENT_LOG = {
   level: 'silent',
   debug: ignore,

@@ -47,6 +47,10 @@ const server = spawn(
   ['--port', String(port), '--dir', folder, '--appendonly', 'yes', '--appendfsync', 'everysec', '--save', '', '--auto-aof-rewrite-percentage', '0'], // prettier-ignore
   { stdio: 'ignore' },
 )
+process.on('exit', () => {
+  server.kill()
+  rmSync(folder, { recursive: true, force: true })
+})
 const place = {
   ...config.store,
   address: parseAddress(`redis://127.0.0.1:${port}`),
@@ -165,137 +169,132 @@ async function lookUp(name: string, look: (nth: number) => Promise<unknown>): Pr
   show(name, `${((user + system) / 1000 / LOOK_UPS).toFixed(2)} ms of CPU`)
 }
 
-try {
-  await sleep(500)
-  const redis = new Redis(port)
-  const used = async (): Promise<number> => Number(/^used_memory:(\d+)/m.exec(await redis.info('memory'))?.[1])
-  console.log(`Node ${process.version}, ${cpus().length} × ${cpus()[0]?.model.trim()}`)
-  const ledger = await opened()
-  await ledger.start({ mayRebuild: false, alone: true })
-  show('records', ledger.records.description.replace(folder, '…'))
-  const keys = new Keys(ledger, 10_000, Date.now)
-  const empty = await used()
-  let began = performance.now()
-  const ids: string[] = []
-  while (ids.length < KEYS) {
-    const made = await keys.changes.createMany(
-      { type: 'famC', name: 'customer', credits: 1_000_000_000_000n, expiresAt: undefined },
-      Math.min(1000, KEYS - ids.length),
-    )
-    ids.push(...made.map(({ key }) => key.id))
-  }
-  show(`creating ${KEYS} keys`, seconds(performance.now() - began))
-  show('memory of an unused key in the store', `${(((await used()) - empty) / KEYS) | 0} bytes`)
-
-  began = performance.now()
-  const start = Date.now() - DAYS * DAY_MS
-  const ordinals = new Map<string, number>()
-  for (let done = 0; done < EXCHANGES;) {
-    const entries: EndedEntry[] = []
-    for (; entries.length < 5000 && done < EXCHANGES; done++) {
-      const account = ids[(done * 7919) % KEYS] as string
-      const ordinal = (ordinals.get(account) ?? 0) + 1
-      ordinals.set(account, ordinal)
-      const at = start + Math.floor((done / EXCHANGES) * DAYS * DAY_MS)
-      entries.push({ id: timedId(at), account, ordinal, at, kind: 'settle', charge: 900_000n, balance: 1_000_000_000_000n - BigInt(ordinal) * 900_000n, bucket: '0.0', waived: 0n, notes: NOTES }) // prettier-ignore
-    }
-    await ledger.records.recorder.record(entries, new Map())
-  }
-  const recordingMs = performance.now() - began
-  show(
-    `recording ${EXCHANGES} exchanges`,
-    `${seconds(recordingMs)}, ${Math.round(EXCHANGES / (recordingMs / 1000))} a second`,
+await sleep(500)
+const redis = new Redis(port)
+const used = async (): Promise<number> => Number(/^used_memory:(\d+)/m.exec(await redis.info('memory'))?.[1])
+console.log(`Node ${process.version}, ${cpus().length} × ${cpus()[0]?.model.trim()}`)
+const ledger = await opened()
+await ledger.start({ mayRebuild: false, alone: true })
+show('records', ledger.records.description.replace(folder, '…'))
+const keys = new Keys(ledger, 10_000, Date.now)
+const empty = await used()
+let began = performance.now()
+const ids: string[] = []
+while (ids.length < KEYS) {
+  const made = await keys.changes.createMany(
+    { type: 'famC', name: 'customer', credits: 1_000_000_000_000n, expiresAt: undefined },
+    Math.min(1000, KEYS - ids.length),
   )
-  show('bytes of a row with its indexes', await bytesOfRow(ledger.records))
-  // The store is told what the records know of it, as after a loss.
-  began = performance.now()
-  await redis.flushall()
-  await ledger.continuity.rebuildAll()
-  show(`rebuilding the store: ${KEYS} keys with ${EXCHANGES} exchanges`, seconds(performance.now() - began))
-  ledger.continuity.recheck()
-  while (!ledger.continuity.open) await sleep(10)
-  show('memory of a used key in the store', `${(((await used()) - empty) / KEYS) | 0} bytes`)
-
-  const key = (nth: number): Key => {
-    const account = ids[(nth * 7919) % KEYS] as string
-    return { id: account, type: 'famC', label: '', spender: { account, key: account }, whose: { account } } as Key
-  }
-  const balance = async (of: Key): Promise<unknown> =>
-    balanceOf(ledger, of, await allowance(ledger, of, config, Date.now()), Date.now())
-  await lookUp('balance of a key', nth => balance(key(nth)))
-  await lookUp('key-info of a key', nth =>
-    Promise.all([balance(key(nth)), ledger.reads.summary({ account: key(nth).id }, Date.now())]),
-  )
-
-  const load = new Load(ledger, ids)
-  await sleep(5000)
-  load.p99()
-  await sleep(10_000)
-  show(`${RATE} requests a second`, `p99 of a hold ${load.p99().toFixed(1)} ms`)
-  const quick = (name: string, work: () => Promise<unknown>): Promise<void> => beside(load, name, work, 'repeat')
-  await quick('start of another gateway', async () => {
-    const other = await opened()
-    await other.start({ mayRebuild: false, alone: false })
-    await other.close()
-  })
-  const { keys: list, database } = ledger.records
-  await quick('history page of a key', () => ledger.reads.history({ account: ids[7] as string }, { count: 50 }))
-  await quick('keys list, a page of 200', () => list.list({ count: 200, now: Date.now() }))
-  await quick('keys list, search by a part of an id', () =>
-    list.list({ text: ids[KEYS - 1]?.slice(4), count: 50, now: Date.now() }),
-  )
-  const today = Math.floor(Date.now() / DAY_MS)
-  const yesterday = { from: today - 1, to: today - 1, count: 1000 }
-  await quick('usage of a day by key, the first 1000', () => usageBy(database, 'key', yesterday))
-  const allDays = { from: today - DAYS, to: today, count: 1000 }
-  await quick(`usage of ${DAYS} days by model`, () => usageBy(database, 'model', allDays))
-  await expire(ledger, ids)
-  await beside(load, `reaping ${EXPIRED} expired holds`, async () => `${await ledger.background.reap()} ended`)
-  await ledger.background.archiveAll()
-  await beside(load, 'deleting the exchanges of the oldest days', async () => {
-    return `${await ledger.records.deleteBefore(start + 5 * DAY_MS)} deleted`
-  })
-  await ledger.background.archiveAll()
-  await beside(load, `audit of ${KEYS} keys`, async () => {
-    const { drifts } = await audit(ledger, undefined, 'sums')
-    return `${drifts.length} with drift`
-  })
-  await load.stop()
-  await ledger.close()
-  const before = await used()
-  const third = await opened()
-  await third.start({ mayRebuild: false, alone: true })
-  const single = new Load(third, ids)
-  await sleep(Math.ceil((RECORDED / RATE) * 1000))
-  await single.stop()
-  await sleep(500)
-  await third.background.archiveAll()
-  show(
-    `store memory that ${RECORDED.toLocaleString('en')} recorded requests leave`,
-    `${(Math.max(0, (await used()) - before) / RECORDED) | 0} bytes each`,
-  )
-  await third.close()
-
-  leaveWaiting(ids)
-  began = performance.now()
-  const fourth = await opened()
-  await fourth.start({ mayRebuild: false, alone: true })
-  show(`start with ${WAITING} waiting settlements`, seconds(performance.now() - began))
-  const during = new Load(fourth, ids)
-  await beside(during, 'sending them', async () => {
-    // They are counted as their files are read, and the first round may not have begun.
-    for (let idle = 0; idle < 5; idle = fourth.waiting === 0 ? idle + 1 : 0) await sleep(1000)
-  })
-  await during.stop()
-  await fourth.background.archiveAll()
-  const { drifts } = await audit(fourth, undefined, 'sums')
-  show('accounts with drift in the end', String(drifts.length))
-  await fourth.close()
-  redis.disconnect()
-} finally {
-  server.kill()
-  rmSync(folder, { recursive: true, force: true })
+  ids.push(...made.map(({ key }) => key.id))
 }
+show(`creating ${KEYS} keys`, seconds(performance.now() - began))
+show('memory of an unused key in the store', `${(((await used()) - empty) / KEYS) | 0} bytes`)
+
+began = performance.now()
+const start = Date.now() - DAYS * DAY_MS
+const ordinals = new Map<string, number>()
+for (let done = 0; done < EXCHANGES;) {
+  const entries: EndedEntry[] = []
+  for (; entries.length < 5000 && done < EXCHANGES; done++) {
+    const account = ids[(done * 7919) % KEYS] as string
+    const ordinal = (ordinals.get(account) ?? 0) + 1
+    ordinals.set(account, ordinal)
+    const at = start + Math.floor((done / EXCHANGES) * DAYS * DAY_MS)
+    entries.push({ id: timedId(at), account, ordinal, at, kind: 'settle', charge: 900_000n, balance: 1_000_000_000_000n - BigInt(ordinal) * 900_000n, bucket: '0.0', waived: 0n, notes: NOTES }) // prettier-ignore
+  }
+  await ledger.records.recorder.record(entries, new Map())
+}
+const recordingMs = performance.now() - began
+show(
+  `recording ${EXCHANGES} exchanges`,
+  `${seconds(recordingMs)}, ${Math.round(EXCHANGES / (recordingMs / 1000))} a second`,
+)
+show('bytes of a row with its indexes', await bytesOfRow(ledger.records))
+// The store is told what the records know of it, as after a loss.
+began = performance.now()
+await redis.flushall()
+await ledger.continuity.rebuildAll()
+show(`rebuilding the store: ${KEYS} keys with ${EXCHANGES} exchanges`, seconds(performance.now() - began))
+ledger.continuity.recheck()
+while (!ledger.continuity.open) await sleep(10)
+show('memory of a used key in the store', `${(((await used()) - empty) / KEYS) | 0} bytes`)
+
+const key = (nth: number): Key => {
+  const account = ids[(nth * 7919) % KEYS] as string
+  return { id: account, type: 'famC', label: '', spender: { account, key: account }, whose: { account } } as Key
+}
+const balance = async (of: Key): Promise<unknown> =>
+  balanceOf(ledger, of, await allowance(ledger, of, config, Date.now()), Date.now())
+await lookUp('balance of a key', nth => balance(key(nth)))
+await lookUp('key-info of a key', nth =>
+  Promise.all([balance(key(nth)), ledger.reads.summary({ account: key(nth).id }, Date.now())]),
+)
+
+const load = new Load(ledger, ids)
+await sleep(5000)
+load.p99()
+await sleep(10_000)
+show(`${RATE} requests a second`, `p99 of a hold ${load.p99().toFixed(1)} ms`)
+const quick = (name: string, work: () => Promise<unknown>): Promise<void> => beside(load, name, work, 'repeat')
+await quick('start of another gateway', async () => {
+  const other = await opened()
+  await other.start({ mayRebuild: false, alone: false })
+  await other.close()
+})
+const { keys: list, database } = ledger.records
+await quick('history page of a key', () => ledger.reads.history({ account: ids[7] as string }, { count: 50 }))
+await quick('keys list, a page of 200', () => list.list({ count: 200, now: Date.now() }))
+await quick('keys list, search by a part of an id', () =>
+  list.list({ text: ids[KEYS - 1]?.slice(4), count: 50, now: Date.now() }),
+)
+const today = Math.floor(Date.now() / DAY_MS)
+const yesterday = { from: today - 1, to: today - 1, count: 1000 }
+await quick('usage of a day by key, the first 1000', () => usageBy(database, 'key', yesterday))
+const allDays = { from: today - DAYS, to: today, count: 1000 }
+await quick(`usage of ${DAYS} days by model`, () => usageBy(database, 'model', allDays))
+await expire(ledger, ids)
+await beside(load, `reaping ${EXPIRED} expired holds`, async () => `${await ledger.background.reap()} ended`)
+await ledger.background.archiveAll()
+await beside(load, 'deleting the exchanges of the oldest days', async () => {
+  return `${await ledger.records.deleteBefore(start + 5 * DAY_MS)} deleted`
+})
+await ledger.background.archiveAll()
+await beside(load, `audit of ${KEYS} keys`, async () => {
+  const { drifts } = await audit(ledger, undefined, 'sums')
+  return `${drifts.length} with drift`
+})
+await load.stop()
+await ledger.close()
+const before = await used()
+const third = await opened()
+await third.start({ mayRebuild: false, alone: true })
+const single = new Load(third, ids)
+await sleep(Math.ceil((RECORDED / RATE) * 1000))
+await single.stop()
+await sleep(500)
+await third.background.archiveAll()
+show(
+  `store memory that ${RECORDED.toLocaleString('en')} recorded requests leave`,
+  `${(Math.max(0, (await used()) - before) / RECORDED) | 0} bytes each`,
+)
+await third.close()
+
+leaveWaiting(ids)
+began = performance.now()
+const fourth = await opened()
+await fourth.start({ mayRebuild: false, alone: true })
+show(`start with ${WAITING} waiting settlements`, seconds(performance.now() - began))
+const during = new Load(fourth, ids)
+await beside(during, 'sending them', async () => {
+  // They are counted as their files are read, and the first round may not have begun.
+  for (let idle = 0; idle < 5; idle = fourth.waiting === 0 ? idle + 1 : 0) await sleep(1000)
+})
+await during.stop()
+await fourth.background.archiveAll()
+const { drifts } = await audit(fourth, undefined, 'sums')
+show('accounts with drift in the end', String(drifts.length))
+await fourth.close()
+redis.disconnect()
 process.exit(0)
 
 /** Writes the outbox of a process that died. */
