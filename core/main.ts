@@ -5,6 +5,7 @@ import { runCommandLine } from './commands/command-line.ts'
 import type { Environment } from './lib/environment.ts'
 import type { Log } from './lib/log.ts'
 import { printable } from './lib/printable.ts'
+import { reasonOf } from './lib/reason.ts'
 import { Scrubber } from './lib/scrubber.ts'
 
 /** Milliseconds to wait at the end for the reader of the output. */
@@ -13,17 +14,30 @@ const LAST_WORDS_MS = 2000
 const ALARMS_PER_MINUTE = 10
 
 const scrubber = new Scrubber()
-/** The log, once a command has been chosen. */
+/** The log of a gateway. Other commands have none: they print what they have to say. */
 let log: Log | undefined
 
 const print: Environment['print'] = line => void process.stdout.write(`${printable(line)}\n`)
 const complain: Environment['complain'] = line => void process.stderr.write(`${printable(scrubber.scrub(line))}\n`)
 
-/** Returns the environment of the command that was chosen. */
-async function environmentOf(own: Log, exit: Environment['exit']): Promise<Environment> {
+/** Returns the environment of a gateway, which runs for long. */
+async function gatewayEnvironment(): Promise<Environment> {
+  const [{ collectBuffersEarly }, { createLog }] = await Promise.all([import('./lib/heap.ts'), import('./lib/log.ts')])
+  collectBuffersEarly(process.versions.v8)
+  log = createLog(scrubber, 'info', process.stdout)
+  return environmentWith(log)
+}
+
+/** Returns the environment of a command that ends by itself. */
+async function quietEnvironment(): Promise<Environment> {
+  const { SILENT_LOG } = await import('./lib/silent-log.ts')
+  return environmentWith(SILENT_LOG)
+}
+
+async function environmentWith(own: Log): Promise<Environment> {
   const { timedId } = await import('./lib/ids.ts')
-  log = own
-  const environment: Environment = {
+  await raiseAlarms()
+  return {
     env: process.env,
     log: own,
     scrubber,
@@ -37,24 +51,21 @@ async function environmentOf(own: Log, exit: Environment['exit']): Promise<Envir
     onSignal: (signal, handler) => void process.on(signal, handler),
     exit,
   }
-  await raiseAlarms(environment)
-  return environment
 }
 
 /** Reports a broken rule about money: in the log of a gateway, and on standard error of any other command. */
-async function raiseAlarms({ log, now }: Environment): Promise<void> {
+async function raiseAlarms(): Promise<void> {
   const [{ alarmOnBrokenRules, factsText }, { PerMinute }] = await Promise.all([
     import('./money/assertions.ts'),
     import('./lib/per-minute.ts'),
   ])
   // A broken sum is noticed at each look-up. The metric counts every failed assertion.
-  const alarmsPerMinute = new PerMinute(now)
+  const alarmsPerMinute = new PerMinute(Date.now)
   const broken = 'a rule about money is broken'
-  const isCommand = log.level === 'silent'
   alarmOnBrokenRules((rule, facts) => {
     if (alarmsPerMinute.take(rule, ALARMS_PER_MINUTE) > 0) return
-    if (isCommand) complain(`${broken}: ${rule} (${factsText(facts)})`)
-    else log.error({ rule, ...facts }, broken)
+    if (log) log.error({ rule, ...facts }, broken)
+    else complain(`${broken}: ${rule} (${factsText(facts)})`)
   })
 }
 
@@ -66,17 +77,19 @@ function openFiles(): number {
   return limit > 0 ? limit : Infinity
 }
 
-function exitAfter(read: () => Promise<void>): Environment['exit'] {
-  return async code => {
-    await read()
-    return process.exit(code)
-  }
+async function exit(code: number): Promise<never> {
+  // Node reports a promise that nobody handles at the end of a turn.
+  await new Promise(setImmediate)
+  // A gateway ends although nobody reads its log.
+  await (log ? Promise.race([printed(), sleep(LAST_WORDS_MS)]) : printed())
+  return process.exit(code)
 }
 
 /** Resolves when the output has been read. A pipe buffers only a little. */
 async function printed(): Promise<void> {
   await new Promise<void>(resolve => (log ? log.flush(() => resolve()) : resolve()))
-  await new Promise<void>(resolve => process.stderr.write('', () => resolve()))
+  for (const stream of [process.stdout, process.stderr])
+    await new Promise<void>(resolve => void stream.write('', () => resolve()))
 }
 
 // The gateway continues if the reader of its output goes away.
@@ -84,35 +97,22 @@ process.stdout.on('error', () => {})
 process.stderr.on('error', () => {})
 // A worker ends immediately when its host dies.
 process.on('exit', () => log?.flush())
-process.on('unhandledRejection', cause => log?.error({ err: cause }, 'unhandled rejection'))
+process.on('unhandledRejection', cause => {
+  if (log) log.error({ err: cause }, 'unhandled rejection')
+  else complain(`unhandled rejection: ${reasonOf(cause)}`)
+})
 process.on('uncaughtException', cause => {
   log?.fatal({ err: cause }, 'uncaught exception')
   complain(`uncaught exception: ${cause.stack ?? cause.message}`)
   process.exit(1)
 })
 
-/** Returns the environment of a command that ends by itself. */
-async function quietEnvironment(): Promise<Environment> {
-  const { SILENT_LOG } = await import('./lib/silent-log.ts')
-  return environmentOf(SILENT_LOG, exitAfter(printed))
-}
-
-/** Returns the environment of a gateway, which runs for long. */
-async function gatewayEnvironment(): Promise<Environment> {
-  const [{ collectBuffersEarly }, { createLog }] = await Promise.all([import('./lib/heap.ts'), import('./lib/log.ts')])
-  collectBuffersEarly(process.versions.v8)
-  return environmentOf(
-    createLog(scrubber, 'info', process.stdout),
-    exitAfter(() => Promise.race([printed(), sleep(LAST_WORDS_MS)])),
-  )
-}
-
 await runCommandLine(process.argv.slice(2), {
   print,
   complain,
-  exit: exitAfter(printed),
+  exit,
   logging: gatewayEnvironment,
   quiet: quietEnvironment,
 })
 // The gateway runs.
-if (process.argv[2] === 'start') (await import('./lib/heap.ts')).releaseMemory()
+if (log) (await import('./lib/heap.ts')).releaseMemory()

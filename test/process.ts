@@ -17,7 +17,8 @@ import { type Edit, rewrite } from './gateway-file.ts'
 import { storeEnv, testYaml, upstreamEnv } from './gateway.ts'
 
 const ROOT = fileURLToPath(new URL('..', import.meta.url))
-const BIN = join(ROOT, 'bin', 'tollgate.js')
+/** The program. */
+export const BIN = join(ROOT, 'bin', 'tollgate.js')
 
 export interface Finished {
   readonly code: number | null

@@ -62,6 +62,8 @@ class Line {
   #ended = 0
   /** Runs while a request waits. */
   #looking: NodeJS.Timeout | undefined
+  /** Whether the first asks because it looked. It also gets a slot that becomes free meanwhile, so nobody is called. */
+  #isLooking = false
 
   /** The number of requests that wait to be called. */
   get idle(): number {
@@ -76,7 +78,7 @@ class Line {
   }
 
   #callNext(): void {
-    while (this.#ended > 0) {
+    while (this.#ended > 0 && !this.#isLooking) {
       const next = this.waiting.find(({ isIdle }) => isIdle)
       if (!next) return
       this.#ended--
@@ -117,9 +119,13 @@ class Line {
         if (turn === 'over') return BUSY
         leavesSlot = true
         if (gone.aborted) return BUSY
-        const answer = await this.ask(() => request(performance.now() - beganMs))
+        const isLook = turn === 'look'
+        if (isLook) this.#isLooking = true
+        const answer = await this.ask(() => request(performance.now() - beganMs)).finally(() => {
+          if (isLook) this.#isLooking = false
+        })
         // After a look, there may be more slots. A refused request leaves its slot to the next one.
-        leavesSlot = answer.kind === 'held' ? turn === 'look' : answer.kind !== 'busy'
+        leavesSlot = answer.kind === 'held' ? isLook : answer.kind !== 'busy'
         if (answer.kind !== 'busy') return answer
       }
     } finally {

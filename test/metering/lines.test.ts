@@ -1,6 +1,7 @@
 import { setImmediate as turn } from 'node:timers/promises'
 import t from 'tap'
 import { Lines, type Patience } from '../../core/metering/lines.ts'
+import { until } from '../gateway.ts'
 
 /** Requests of one key that wait for a place. */
 
@@ -12,6 +13,8 @@ class Places {
   readonly served: string[] = []
   readonly asked: string[] = []
   free: number
+  /** Waits for the answer of the store. */
+  answered = (): Promise<unknown> => turn()
 
   constructor(free: number) {
     this.free = free
@@ -24,7 +27,7 @@ class Places {
       this.free--
       this.served.push(name)
     }
-    await turn()
+    await this.answered()
     return { kind }
   }
 
@@ -101,6 +104,22 @@ t.test('places that other processes have freed are found within a look', async t
   places.free = 3
   await Promise.all(all)
   t.same(places.served, ['a', 'b', 'c'])
+})
+
+t.test('the first is served first if a place becomes free while it looks', async t => {
+  const places = new Places(0)
+  const all = ['a', 'b'].map(name => places.ask(name))
+  await turns()
+  const { promise, resolve } = Promise.withResolvers<void>()
+  places.answered = () => promise
+  await until(() => places.asked.length === 3)
+  places.end()
+  await turns()
+  resolve()
+  await all[0]
+  places.end()
+  await Promise.all(all)
+  t.same(places.served, ['a', 'b'])
 })
 
 t.test('a line has a maximum length and a maximum time, and a client that leaves gives its turn away', async t => {
