@@ -1,5 +1,5 @@
 /**
- * Loaded into a gateway's process: counts what requests cost, which does not depend on the machine. On SIGUSR2 it adds the
+ * Loaded into a gateway's process: counts what requests cost. On SIGUSR2 it adds the
  * counts since the start of the process as a line to the file that COUNTS names. The bytes of buffers are those without
  * garbage if the process runs with --expose-gc.
  */

@@ -48,6 +48,8 @@ export interface Counts {
   readonly bufferBytes: number
   /** Commands that Redis has run for the gateway, those of its script included. */
   readonly commands: number
+  /** Commands that the gateway has sent: one that runs the script is one. */
+  readonly calls: number
   /** Times that the gateway has said that it lives, as it does once a second. */
   readonly beats: number
 }
@@ -63,7 +65,10 @@ export interface Counting {
   readonly beat: (times: number) => Promise<void>
 }
 
-/** Starts a gateway that counts, with a Redis of its own. @param records whether it records what ends while it is counted */
+/**
+ * Starts a gateway that counts, with a Redis of its own.
+ * @param records whether it records what ends while it is counted
+ */
 export async function startCounting(
   t: Test,
   upstream: ScriptedUpstream,
@@ -111,7 +116,9 @@ export async function startCounting(
       const before = lines().length
       running.child.kill('SIGUSR2')
       await until(() => lines().length > before)
-      return { ...JSON.parse(lines().at(-1) ?? ''), commands: ofGateway().length, beats: beats() } as Counts
+      const commands = ofGateway()
+      const calls = commands.filter(each => each.address !== 'lua').length
+      return { ...JSON.parse(lines().at(-1) ?? ''), commands: commands.length, calls, beats: beats() } as Counts
     },
     beat(times) {
       const end = beats() + times

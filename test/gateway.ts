@@ -109,9 +109,9 @@ export function storeEnv(own = false): { env: Record<string, string>; prefix: st
   }
 }
 
-/** The Redis that tests share. `npm test` starts one for each of its jobs; REDIS_URL names another one. */
+/** The Redis that tests share. `npm test` starts one for each of its jobs; TEST_REDIS names another one. */
 function sharedStore(): string | undefined {
-  const urls = (process.env['TEST_REDIS'] ?? process.env['REDIS_URL'] ?? '').split(' ')
+  const urls = (process.env['TEST_REDIS'] ?? '').split(' ')
   return urls[Number(process.env['TAP_JOB_ID'] ?? 0) % urls.length] || undefined
 }
 

@@ -36,8 +36,11 @@ function simulate(name: string, files: readonly string[], env: Readonly<Record<s
 
 const SIMULATIONS = ['simulation', 'quota-simulation', 'plan-simulation'].map(name => `test/ledger/${name}.test.ts`)
 
+const POOLS = 'test/pool/simulation.test.ts'
+
 const NIGHT: readonly Program[] = [
-  simulate('simulate', [...SIMULATIONS, 'test/pool/simulation.test.ts'], { STEPS: '20000' }),
+  simulate('simulate: ledger', SIMULATIONS, { STEPS: '20000' }),
+  simulate('simulate: pools', [POOLS], { STEPS: '200000' }),
   simulate('simulate: customers', ['test/story/thief.test.ts'], { CASES: '5000' }),
   simulate('simulate: broken rules', ['test/ledger/broken-rules.ts'], {}),
   { name: 'teeth', args: ['test/teeth/teeth.ts'], cases: /^ *[\d.]+ s {2}\w/gm, found: FAILED },
@@ -67,14 +70,15 @@ const NIGHT: readonly Program[] = [
   {
     name: 'agents: sessions',
     args: ['test/agents/sessions.ts'],
-    env: { TAP_TIMEOUT: '1800' },
+    env: { TAP_TIMEOUT: '900' },
     cases: /^ok /gm,
     found: /^ *not ok .*$/gm,
   },
 ]
 
 const WEEK: readonly Program[] = [
-  simulate('simulate', [...SIMULATIONS, 'test/pool/simulation.test.ts'], { STEPS: '100000' }),
+  simulate('simulate: ledger', SIMULATIONS, { STEPS: '100000' }),
+  simulate('simulate: pools', [POOLS], { STEPS: '1000000' }),
   simulate('simulate: customers', ['test/story/thief.test.ts'], { CASES: '100000' }),
   {
     name: 'explore',
@@ -105,16 +109,20 @@ async function run({ name, args, env, cases, found }: Program): Promise<{ row: r
   )
   log.end()
   const seconds = String(Math.round((performance.now() - began) / 1000))
-  const row = [name, String(count(text, cases)), seconds, String(text.match(found)?.length ?? 0), String(exit)]
+  const faults = text.match(found)?.length ?? 0
+  const row = [name, String(count(text, cases)), seconds, String(faults), String(exit)]
   console.log(row.join('  '))
-  return { row, isWell: exit === 0 }
+  return { row, isWell: exit === 0 && faults === 0 }
 }
 
 const [first = '', ...others] = process.argv.slice(2)
 const asked = first === 'weekly' ? others : [first, ...others].filter(Boolean)
-const programs = (first === 'weekly' ? WEEK : NIGHT).filter(
-  ({ name }) => asked.length === 0 || asked.some(word => name.startsWith(word)),
-)
+const tier = first === 'weekly' ? WEEK : NIGHT
+const programs = tier.filter(({ name }) => asked.length === 0 || asked.some(word => name.startsWith(word)))
+if (programs.length === 0) {
+  console.error(`There is no such program. There are: ${tier.map(({ name }) => name).join(', ')}.`)
+  process.exit(2)
+}
 mkdirSync(FOLDER, { recursive: true })
 console.log(`SEED=${SEED}`)
 const ended = []

@@ -1,6 +1,6 @@
 /**
  * Provides a real Redis, a real PostgreSQL and a real browser for the tests: those on the machine, else Debian's
- * packages. REDIS_URL names another Redis, CHROMIUM another browser. With the argument `store` it provides only Redis, as
+ * packages. TEST_REDIS names another Redis, which the tests fill, CHROMIUM another browser. With the argument `store` it provides only Redis, as
  * `npm test` needs it. Other arguments are further programs, which Debian's packages of the same name have.
  */
 import { spawnSync } from 'node:child_process'
@@ -12,7 +12,7 @@ import { postgresPrograms } from './postgres.ts'
 const asked = process.argv.slice(2)
 const isStoreOnly = asked.includes('store')
 const missing = [
-  ...(process.env['REDIS_URL'] === undefined && findServer(process.env) === undefined ? ['redis-server'] : []),
+  ...(process.env['TEST_REDIS'] === undefined && findServer(process.env) === undefined ? ['redis-server'] : []),
   ...(isStoreOnly || postgresPrograms() !== undefined ? [] : ['postgresql']),
   ...(isStoreOnly || existsSync(BROWSER) ? [] : ['chromium-headless-shell']),
   ...asked.filter(program => program !== 'store' && spawnSync('which', [program]).status !== 0),

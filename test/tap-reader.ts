@@ -2,7 +2,8 @@
 
 /** The output of one process. */
 interface Output {
-  read(line: string): void
+  /** @returns `file` if the tests of another file follow */
+  read(line: string): 'file' | undefined
   /** @param exit its exit status, or the signal that ended it */
   end(exit: number | string): void
 }
@@ -15,7 +16,7 @@ export class TapReader {
   readonly failed: string[] = []
   /** The failures with what tap says about each. */
   readonly diagnostics: string[] = []
-  /** The files that have run a test. */
+  /** The files that have asserted something. */
   readonly ran = new Set<string>()
   passed = 0
   skipped = 0
@@ -31,6 +32,7 @@ export class TapReader {
     const [lines, diagnostics]: [string[], string[]] = [[], []]
     /** The file whose tests follow, its seconds so far, and the tests that are open. */
     let [file, seconds, failures, said, isWell] = ['', 0, 0, false, true]
+    let isComplete = false
     const within: string[] = []
     const closeFile = (): void => {
       if (file === '' || !this.ran.has(file)) return
@@ -41,10 +43,10 @@ export class TapReader {
       const [, ms] = / # time=([\d.]+)ms/.exec(text) ?? []
       if (ms !== undefined && indent === '' && !text.startsWith('next ')) {
         seconds += Number(ms) / 1000
-        this.ran.add(file)
       }
       // A line with a time sums up what stands above it. A test that expired has nothing above it.
       if (ms !== undefined && !(not && text.startsWith('timeout!'))) return
+      this.ran.add(file)
       if (/# skip/i.test(text)) this.skipped++
       else if (not && !/# todo/i.test(text)) {
         failures++
@@ -55,7 +57,8 @@ export class TapReader {
     return {
       read: line => {
         lines.push(line)
-        const [, of] = /^# (test\/\S+)$/.exec(line) ?? []
+        const [, of] = /^# file: (.+)$/.exec(line) ?? []
+        isComplete ||= line === '# all files have run'
         const [, depth = '', subtest] = /^( *)# Subtest: (.*)$/.exec(line) ?? []
         if (of !== undefined) {
           closeFile()
@@ -65,12 +68,14 @@ export class TapReader {
         if (/^\s*not ok\b/.test(line) && !/# time=/.test(line)) said = true
         else if (/^\s*(?:ok\b|# Subtest|\d+\.\.\d+)/.test(line)) said = false
         if (said) diagnostics.push(line)
+        return of === undefined ? undefined : 'file'
       },
       end: exit => {
         closeFile()
         this.lines.push(...lines)
         this.diagnostics.push(...diagnostics)
-        if (exit !== 0 && isWell) this.failed.push(`${file}: its process ended with ${exit}`)
+        if (!isComplete || (exit !== 0 && isWell))
+          this.failed.push(`${file === '' ? 'no file' : file}: its process ended with ${exit}`)
       },
     }
   }

@@ -45,14 +45,14 @@ function next(): string | undefined {
   return undefined
 }
 
-/** Loads the next file. Its tests follow this one, and the next file follows them, so that tap is never idle between two. */
+/** Loads the next file. Its tests follow this one, and the next file follows them: tap is never idle between two. */
 function takeNext(): void {
   void t.test('next', async () => {
     const file = next()
-    if (file === undefined) return
+    if (file === undefined) return void process.stdout.write('# all files have run\n')
     t.setTimeout(limitMs)
-    // The runner reads from this line on whose tests follow.
-    process.stdout.write(`# ${file}\n`)
+    // TapReader reads from this line on whose tests follow.
+    process.stdout.write(`# file: ${file}\n`)
     await import(pathToFileURL(resolve(root, file)).href)
     takeNext()
   })

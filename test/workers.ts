@@ -1,5 +1,5 @@
 /** Processes that run test files, for the tiers and for the promises that are broken on purpose. */
-import { spawn } from 'node:child_process'
+import { type ChildProcess, spawn } from 'node:child_process'
 import { mkdtempSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -9,7 +9,27 @@ import { freePort } from './ports.ts'
 import { RealRedis } from './redis.ts'
 import type { TapReader } from './tap-reader.ts'
 
-const ROOT = fileURLToPath(new URL('..', import.meta.url))
+/** The folder of the project. */
+export const ROOT = fileURLToPath(new URL('..', import.meta.url))
+/** The processes that run. */
+const running = new Set<ChildProcess>()
+
+/** Ends the processes that run. */
+export function killWorkers(): void {
+  for (const child of running) child.kill('SIGKILL')
+}
+
+/** Returns what matches a title. The parts of a template count, not its values. */
+export function titlePattern(title: string): RegExp {
+  const parts = title.split(/\$\{[^}]*\}/)
+  return new RegExp(parts.map(part => part.replaceAll(/[$()*+./?[\\\]^{|}]/g, String.raw`\$&`)).join('.*'))
+}
+
+/** Returns the value of `TAP_GREP` that selects the tests whose titles contain a text. */
+export function grepOf(title: string): string {
+  // The test `next` takes the files.
+  return `/^next$|${titlePattern(title).source}/`
+}
 
 /** Makes a queue of files for processes that share it: a folder, which the caller removes. */
 export function queueOf(files: readonly string[]): string {
@@ -28,14 +48,14 @@ interface Working {
   readonly folder?: string
   /** Whether its standard error is shown. */
   readonly isShown?: boolean
-  /** When it is killed, in milliseconds. */
-  readonly limitMs?: number
+  /** How long a file may take before its process is killed, in milliseconds. */
+  readonly limitMs: number
 }
 
 /** Runs a process on the files of a queue, until it has taken the last one or ends. */
 export async function runWorker(
   queue: string,
-  { reader, env, folder = ROOT, isShown = true, limitMs = 0 }: Working,
+  { reader, env, folder = ROOT, isShown = true, limitMs }: Working,
 ): Promise<void> {
   const child = spawn(process.execPath, ['test/worker.ts'], {
     cwd: folder,
@@ -47,14 +67,18 @@ export async function runWorker(
       ...env,
       QUEUE: queue,
     },
-    timeout: limitMs,
   })
   const exit = new Promise<number | string>(resolve =>
     child.on('exit', (code, signal) => resolve(code ?? signal ?? '')),
   )
+  running.add(child)
   const output = reader.begin()
-  for await (const line of createInterface({ input: child.stdout as NodeJS.ReadableStream })) output.read(line)
+  const limit = setTimeout(() => child.kill('SIGKILL'), limitMs)
+  for await (const line of createInterface({ input: child.stdout as NodeJS.ReadableStream }))
+    if (output.read(line) === 'file') limit.refresh()
   output.end(await exit)
+  clearTimeout(limit)
+  running.delete(child)
 }
 
 /** Starts a Redis that test files share. It keeps its files like one of an operator, but does not wait for the disk. */

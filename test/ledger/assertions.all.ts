@@ -15,6 +15,7 @@ t.test('the alarm of a command is on its standard error, and its result alone on
   ]
   const { stdout, stderr } = spawnSync(process.execPath, args, { encoding: 'utf8' })
   t.match(stdout, /^GET \/health/m)
+  t.notMatch(stdout, /broken|^\{/m)
   t.equal(stderr, 'a rule about money is broken: a charge is an amount ({"charge":"-1"})\n')
   t.end()
 })

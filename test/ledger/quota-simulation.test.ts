@@ -15,7 +15,7 @@ t.test(
           Math.ceil(steps / QUOTA_KINDS.length),
         )
         for (const name of ['hold, held', 'hold, refused', 'extend', 'settle', 'settle again', 'reap', 'time passes'])
-          t.ok(!isLong || (tally.get(name) ?? 0) > 0, `${JSON.stringify(kind)} ${name}: ${tally.get(name)}`)
+          if (isLong) t.ok((tally.get(name) ?? 0) > 0, `${JSON.stringify(kind)} ${name}: ${tally.get(name)}`)
       }),
     )
   },

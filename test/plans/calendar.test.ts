@@ -35,7 +35,7 @@ function covers(of: (now: number) => Span, from: number, count: number): string 
 t.test('windows from a purchase follow each other, whatever the day of the month, leap days and clocks', t => {
   for (let nth = 0; nth < 12; nth++) {
     const at = someTime()
-    const zone = random.pick(ZONES) as string
+    const zone = ZONES[nth % ZONES.length] as string
     const period: Period =
       nth % 4 === 3 ? { ms: 60_000 + random.below(40 * DAY_MS) } : { per: PERS[nth % 3] as 'day', zone }
     const words = `${new Date(at).toISOString()} ${JSON.stringify(period)}`
@@ -65,7 +65,7 @@ t.test('a month from a purchase ends on the same day, or on the last day of a sh
 t.test('a window from a purchase begins at the same local time, also when clocks are changed', t => {
   const zone = 'Europe/Berlin'
   const at = DateTime.fromISO('2027-03-20T09:30', { zone }).toMillis()
-  for (let day = 0; day < 30; day++) {
+  for (let day = 0; day < 300; day++) {
     const { from } = windowSince(at, { per: 'day', zone }, at + day * DAY_MS + 12 * HOUR_MS)
     t.equal(DateTime.fromMillis(from, { zone }).toFormat('HH:mm'), '09:30')
   }
@@ -76,7 +76,7 @@ t.test('windows of a calendar cover the time in every zone', t => {
   for (let nth = 0; nth < 12; nth++) {
     const calendar = {
       per: PERS[nth % 3] as 'day',
-      zone: random.pick(ZONES) as string,
+      zone: ZONES[nth % ZONES.length] as string,
       weekday: 1 + random.below(7),
       day: 1 + random.below(28),
       hour: random.below(24),

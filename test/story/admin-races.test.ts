@@ -160,7 +160,8 @@ t.test('an empty store shows the balances of the records', async t => {
   const key = await gateway.key('famC', 5n)
   const id = await gateway.id(key)
   const { ledger, store } = gateway.gateway
-  await store.redis.flushall()
+  const { redis } = store
+  await redis.unlink(await redis.keys(`${gateway.gateway.config.store.prefix}:*`))
   await until(() => !ledger.continuity.open)
   t.match((await api('GET', `/keys/${id}`)).json, { status: 'active', granted: '5', balance: '5' })
   t.match((await api('GET', '/keys')).json.data, [{ status: 'active', balance: '5' }])

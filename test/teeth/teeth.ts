@@ -5,16 +5,14 @@
  * npm run teeth -- plans    those that contain this word
  */
 import { spawnSync } from 'node:child_process'
-import { cpSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import { cpSync, existsSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { fileURLToPath } from 'node:url'
 import { PostgresServer } from '../postgres.ts'
 import { TapReader } from '../tap-reader.ts'
-import { queueOf, runWorker, startStore } from '../workers.ts'
+import { grepOf, queueOf, ROOT, runWorker, startStore, titlePattern } from '../workers.ts'
 import { PROMISES, type Promised } from './promises.ts'
 
-const ROOT = fileURLToPath(new URL('../..', import.meta.url))
 /** Tests that run at once. */
 const JOBS = 2
 /** How long a broken test may take, in seconds. */
@@ -28,32 +26,34 @@ class Copy {
 
   constructor() {
     const { stdout } = spawnSync('git', ['ls-files', '-co', '--exclude-standard'], { cwd: ROOT, encoding: 'utf8' })
-    for (const file of stdout.trim().split('\n')) cpSync(join(ROOT, file), join(this.folder, file), { force: true })
+    for (const file of stdout.trim().split('\n'))
+      if (existsSync(join(ROOT, file))) cpSync(join(ROOT, file), join(this.folder, file), { force: true })
     symlinkSync(join(ROOT, 'node_modules'), join(this.folder, 'node_modules'))
   }
 
-  /** Returns what fails when a promise is broken. */
-  async failures(promised: Promised, env: Readonly<Record<string, string>>): Promise<string[]> {
-    const { file, text, instead, test } = promised
+  /** Returns what fails in the test of a promise, while the promise is broken or not. */
+  async failures(promised: Promised, isBroken: boolean, env: Readonly<Record<string, string>>): Promise<string[]> {
+    const { file, text, instead, test, title, isPart } = promised
     const path = join(this.folder, file)
     const source = readFileSync(path, 'utf8')
-    writeFileSync(
-      path,
-      source.replace(text, () => instead),
-    )
+    if (isBroken)
+      writeFileSync(
+        path,
+        source.replace(text, () => instead),
+      )
     const reader = new TapReader(() => {})
     const queue = queueOf([test])
     await runWorker(queue, {
       reader,
-      env: { ...env, LIMIT_S: String(LIMIT_S), TAP_GREP: filterOf(promised) },
+      // The title of a part is not known to tap before the test runs that it belongs to.
+      env: { ...env, LIMIT_S: String(LIMIT_S), ...(isPart !== true && { TAP_GREP: grepOf(title) }) },
       folder: this.folder,
       isShown: false,
       limitMs: (LIMIT_S + 30) * 1000,
     })
     writeFileSync(path, source)
     rmSync(queue, { recursive: true, force: true })
-    // A file that cannot be loaded shows nothing.
-    return reader.failed.filter(failure => !failure.startsWith(`${test} > next`))
+    return reader.ran.has(test) ? reader.failed : [...reader.failed, `${test}: it has asserted nothing`]
   }
 
   remove(): void {
@@ -61,14 +61,14 @@ class Copy {
   }
 }
 
-/** Selects the test of a promise by its title, unless that is the title of a part of it. */
-function filterOf({ title, isPart = false }: Promised): string {
-  const literal = title.split(/\$\{[^}]*\}/).map(part => part.replaceAll(/[$()*+./?[\\\]^{|}]/g, String.raw`\$&`))
-  return isPart ? '/./' : `/^next$|${literal.join('.*')}/`
-}
-
+/** What shows nothing about a promise: a process or a test that did not come to its end. */
+const NO_FINDING = /: its process ended with|: it has asserted nothing|timeout!/
 const [word = ''] = process.argv.slice(2)
 const left = PROMISES.filter(({ promise }) => promise.includes(word))
+if (left.length === 0) {
+  console.error(`No promise contains ${JSON.stringify(word)}.`)
+  process.exit(2)
+}
 const without: string[] = []
 const postgres = await PostgresServer.start()
 const count = left.length
@@ -79,10 +79,16 @@ await Promise.all(
     const env = { TEST_REDIS: redis.url, TEST_POSTGRES: postgres.url, UNTIL_S: String(UNTIL_S) }
     for (let promised = left.shift(); promised; promised = left.shift()) {
       const began = performance.now()
-      const [first] = await copy.failures(promised, env)
+      const { title, promise } = promised
+      // A test that fails also while its promise is kept shows nothing.
+      const [unbroken] = await copy.failures(promised, false, env)
+      const isFinding = (failure: string): boolean => titlePattern(title).test(failure) && !NO_FINDING.test(failure)
+      const first = (await copy.failures(promised, true, env)).find(isFinding)
+      const hasTeeth = unbroken === undefined && first !== undefined
       const seconds = ((performance.now() - began) / 1000).toFixed(1).padStart(6)
-      if (first === undefined) without.push(promised.promise)
-      console.log(`${seconds} s  ${first === undefined ? 'WITHOUT TEETH' : 'found'}  ${promised.promise}`)
+      if (!hasTeeth) without.push(promise)
+      console.log(`${seconds} s  ${hasTeeth ? 'found' : 'WITHOUT TEETH'}  ${promise}`)
+      if (unbroken !== undefined) console.log(`          unbroken: ${unbroken}`)
       if (first !== undefined) console.log(`          ${first}`)
     }
     copy.remove()
