@@ -2,18 +2,20 @@ import { PassThrough } from 'node:stream'
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
 import t, { type Test } from 'tap'
 import authPlugin from '../plugins/auth.ts'
 import gatePlugin from '../plugins/model-gate.ts'
 import { GatewayError } from 'tollgate/plugin'
 import { createLog } from '../core/lib/log.ts'
 import { Scrubber } from '../core/lib/scrubber.ts'
-import { drive } from 'tollgate/testing'
 import { type Options, startGateway, type TestGateway, until } from './gateway.ts'
 import { json, ScriptedUpstream, sse } from './upstream.ts'
-import { bodyOf } from 'tollgate/testing'
+import { bodyOf, drive } from 'tollgate/testing'
 import type { Edit } from './gateway-file.ts'
 import { matchAll } from './matching.ts'
+import { RawClient } from './raw.ts'
+import { scene } from './scene.ts'
 import { DONE, STOP, text, usage } from './stream-events.ts'
 
 /** Imports `definePlugin` as a plugin with these hooks needs it: some hooks only the built-in plugins have. */
@@ -400,6 +402,41 @@ for (const { does, hooks, status, head, edit, logged = /secret detail/ } of misb
     }
   })
 }
+
+t.test('the last stage that a request passed settles first', async t => {
+  const folder = mkdtempSync(join(tmpdir(), 'tollgate-plugins-'))
+  t.teardown(() => rmSync(folder, { recursive: true, force: true }))
+  const settled: string[] = []
+  ;(globalThis as any).settled = settled
+  for (const name of ['first', 'second'])
+    writeFileSync(
+      join(folder, `${name}.ts`),
+      `import { definePlugin } from 'tollgate/plugin'
+       const settle = () => void (globalThis as any).settled.push('${name}')
+       export default definePlugin({ name: '${name}', summary: 'Tests.', on: 'inference', setup: () => ({ settle }) })`,
+    )
+  const { g } = await scene(t, file =>
+    file.insertBefore('router', 'first').insertBefore('router', 'second').set('plugins', [folder]),
+  )
+  const key = await g.key('famC')
+  await g.call('/v1/chat/completions', { key, body: BODY })
+  await g.settled(key)
+  t.same(settled, ['second', 'first'])
+})
+
+t.test('the time that a client takes to send its body is not the time of a stage', async t => {
+  const { g } = await scene(t, file => file.set('limits.stage', '1s'), {
+    script: (_received, res) => json(res, REPLY),
+  })
+  const body = JSON.stringify(BODY)
+  const head = `POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nauthorization: Bearer ${await g.key('famC')}\r\n`
+  const client = new RawClient(g.gateway.port, `${head}content-length: ${body.length}\r\n\r\n`, body.slice(0, 9))
+  await sleep(2500)
+  client.send(body.slice(9))
+  await until(() => client.answer.includes('\r\n\r\n'))
+  t.match(client.answer, /^HTTP\/1\.1 200 /)
+  client.socket.destroy()
+})
 
 t.test('a plugin may read the conversation of a stream until the end', async t => {
   const upstream = await ScriptedUpstream.start(t)

@@ -60,10 +60,15 @@ class Line {
   count = 0
   /** Requests that have ended, and whose slots no other request has asked for since then. */
   #ended = 0
+  readonly #lookMs: number
   /** Runs while a request waits. */
   #looking: NodeJS.Timeout | undefined
   /** Whether the first asks because it looked. It also gets a slot that becomes free meanwhile, so nobody is called. */
   #isLooking = false
+
+  constructor(lookMs: number) {
+    this.#lookMs = lookMs
+  }
 
   /** The number of requests that wait to be called. */
   get idle(): number {
@@ -108,7 +113,7 @@ class Line {
     const patience = setTimeout(over, waitMs)
     gone.addEventListener('abort', over)
     this.waiting.push(waiter)
-    this.#looking ??= setInterval(() => this.waiting[0]?.call('look'), LOOK_MS)
+    this.#looking ??= setInterval(() => this.waiting[0]?.call('look'), this.#lookMs)
     let leavesSlot = false
     try {
       for (;;) {
@@ -144,6 +149,11 @@ class Line {
 /** The lines of one process. */
 export class Lines {
   readonly #of = new Map<string, Line>()
+  readonly #lookMs: number
+
+  constructor(lookMs = LOOK_MS) {
+    this.#lookMs = lookMs
+  }
 
   /** How many requests wait. */
   get length(): number {
@@ -168,7 +178,7 @@ export class Lines {
     again: Again<T>,
   ): Promise<T | Busy> {
     let line = this.#of.get(key)
-    if (!line) this.#of.set(key, (line = new Line()))
+    if (!line) this.#of.set(key, (line = new Line(this.#lookMs)))
     line.count++
     try {
       const answer = line.waiting.length === 0 ? await line.ask(first) : BUSY

@@ -9,14 +9,16 @@ const LONG_MS = 60_000
 
 /** A key with a number of places. Requests ask for one by their name. */
 class Places {
-  readonly lines = new Lines()
+  readonly lines: Lines
   readonly served: string[] = []
   readonly asked: string[] = []
   free: number
   /** Waits for the answer of the store. */
   answered = (): Promise<unknown> => turn()
 
-  constructor(free: number) {
+  /** @param lookMs how often the first looks: never, by default */
+  constructor(free: number, lookMs = LONG_MS) {
+    this.lines = new Lines(lookMs)
     this.free = free
   }
 
@@ -98,7 +100,7 @@ t.test('a place that another process took leaves the request first in line', asy
 })
 
 t.test('places that other processes have freed are found within a look', async t => {
-  const places = new Places(0)
+  const places = new Places(0, 20)
   const all = ['a', 'b', 'c'].map(name => places.ask(name))
   await turns()
   places.free = 3
@@ -107,7 +109,7 @@ t.test('places that other processes have freed are found within a look', async t
 })
 
 t.test('the first is served first if a place becomes free while it looks', async t => {
-  const places = new Places(0)
+  const places = new Places(0, 20)
   const all = ['a', 'b'].map(name => places.ask(name))
   await turns()
   const { promise, resolve } = Promise.withResolvers<void>()

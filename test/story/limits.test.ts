@@ -69,18 +69,31 @@ t.test('a key gets the requests of a minute at once, and then one after the othe
 
 t.test('the official SDKs wait as long as retry-after-ms says, once, and then succeed', async t => {
   const { g, upstream } = await limited(t, { requestsPerMinute: 60 })
+  /** The requests of a client: when it sent each, and when it may send the next one. */
+  const sent: { atMs: number; nextMs: number }[] = []
+  const watched: typeof fetch = async (...request) => {
+    const atMs = performance.now()
+    const answer = await fetch(...request)
+    sent.push({ atMs, nextMs: performance.now() + Number(answer.headers.get('retry-after-ms')) })
+    return answer
+  }
   const clients = {
-    famC: (key: string) => new OpenAI({ apiKey: key, baseURL: `${g.url}/v1` }).chat.completions.create({ model: MODEL, messages }), // prettier-ignore
-    famA: (key: string) => new Anthropic({ apiKey: key, baseURL: g.url }).messages.create({ model: 'acme/famA-medium-5', max_tokens: 50, messages }), // prettier-ignore
+    famC: (key: string) => new OpenAI({ apiKey: key, baseURL: `${g.url}/v1`, fetch: watched }).chat.completions.create({ model: MODEL, messages }), // prettier-ignore
+    famA: (key: string) => new Anthropic({ apiKey: key, baseURL: g.url, fetch: watched }).messages.create({ model: 'acme/famA-medium-5', max_tokens: 50, messages }), // prettier-ignore
   }
   for (const [type, ask] of Object.entries(clients)) {
     const key = await g.key(type, 10n)
-    await useUp(g, key, 60, 700)
-    const before = upstream.requests.length
-    const began = Date.now()
-    await ask(key)
-    const tookMs = Date.now() - began
-    t.ok(tookMs >= 650, `${type}: it waited ${tookMs} ms`)
+    let before = 0
+    // On a busy machine, the next request may already fit when the first one comes.
+    do {
+      await useUp(g, key, 60, 700)
+      before = upstream.requests.length
+      sent.length = 0
+      await ask(key)
+    } while (sent.length === 1)
+    const [first, second] = sent
+    t.equal(sent.length, 2, type)
+    t.ok(second!.atMs >= first!.nextMs - 10, `${type}: it came ${second!.atMs - first!.nextMs} ms after it might`)
     t.equal(upstream.requests.length, before + 1)
     const { json: info } = await g.call('/api/v1/key-info', { key })
     const limit = info.rate_limits.find(({ window, unit }: any) => window === '1m' && unit === 'requests')
@@ -91,10 +104,11 @@ t.test('the official SDKs wait as long as retry-after-ms says, once, and then su
 t.test('tokens are reserved before a request, and corrected when it has ended', async t => {
   const { g } = await limited(t, { tokensPerMinute: 10_000 })
   const key = await g.key('famC', 10n)
-  const answer = await g.call(CHAT, { key, body: BODY })
+  const answer = await g.call(CHAT, { key, body: { ...BODY, max_tokens: 6000 } })
   t.equal(answer.headers.get('x-ratelimit-limit-tokens'), '10000')
   const left = Number(answer.headers.get('x-ratelimit-remaining-tokens'))
-  t.ok(left < 9900 && left > 9000, `${left} are left while it runs`)
+  // 167 tokens come back each second.
+  t.ok(left < 9000 && left > 3000, `${left} are left while it runs`)
   await g.settledAll([key])
   const used = async (): Promise<number> => {
     const { json: info } = await g.call('/api/v1/key-info', { key })
