@@ -62,12 +62,10 @@ const usages: fc.Arbitrary<PricedUsage> = fc
   })
 
 t.test('the products of a charge add up to it', t => {
-  fc.assert(
-    fc.property(fc.array(usages, { minLength: 1, maxLength: 3 }), parts => {
-      const all = parts.flatMap(part => productsOf(part))
-      return roundedSum(all.map(({ credits }) => credits)) === chargeAll(parts)
-    }),
-    { numRuns: RUNS },
-  )
+  const addsUp = fc.property(fc.array(usages, { minLength: 1, maxLength: 3 }), parts => {
+    const all = parts.flatMap(part => productsOf(part))
+    return roundedSum(all.map(({ credits }) => credits)) === chargeAll(parts)
+  })
+  t.doesNotThrow(() => fc.assert(addsUp, { numRuns: RUNS }))
   t.end()
 })
