@@ -22,6 +22,8 @@ export interface PooledScene {
   readonly g: TestGateway
   readonly first: ScriptedUpstream
   readonly spare: ScriptedUpstream
+  /** A new key of the type famC, with 10 credits. */
+  readonly key: string
 }
 
 /** Starts a gateway with two providers that answer well. */
@@ -33,5 +35,5 @@ export async function pooledScene(
   const [first, spare] = [await ScriptedUpstream.start(t), await ScriptedUpstream.start(t)]
   for (const each of [first, spare]) each.script = (_received, res) => json(res, REPLY)
   const g = await startGateway(t, { upstream: first.url, edit: file => edit(withSpare(file, spare)), ...more })
-  return { g, first, spare }
+  return { g, first, spare, key: await g.key('famC') }
 }

@@ -1,9 +1,10 @@
 /**
- * Providers of all formats for long sessions. They sign their reasoning, refuse what they have not made, and note what
- * they bill.
+ * Providers of all formats for sessions: their whole replies, and providers that sign their reasoning, refuse what they
+ * have not made, and note what they bill.
  */
 import { charge, type Price } from '../core/money/price.ts'
 import { NO_USAGE } from '../core/money/usage.ts'
+import type { Edit } from './gateway-file.ts'
 import { json, type Received, type ScriptedUpstream, sse } from './upstream.ts'
 import { DONE } from './stream-events.ts'
 
@@ -11,6 +12,44 @@ import { DONE } from './stream-events.ts'
 export interface Call {
   readonly name: string
   readonly input: object
+}
+
+/** What a whole reply says. */
+interface Said {
+  readonly id: string
+  /** Empty: the reply has no text. */
+  readonly text: string
+  readonly thought?: string
+  readonly call?: Call | undefined
+  /** Tokens; 100 and 10 by default. */
+  readonly usage?: { readonly input: number; readonly output: number }
+  /** Is told each value that only this provider can have made. */
+  readonly mine?: (value: string) => string
+}
+
+/** A picture of one pixel, in base64. */
+export const PNG = 'iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=='
+
+/**
+ * Gives the key type famC a model of each of three formats: `a` speaks messages, `b` chat completions, `c` responses.
+ * @param more further models of the key type
+ */
+export const families =
+  (price = 'medium', more: readonly object[] = []): Edit =>
+  file =>
+    file
+      .set('upstreams.famC.speaks', ['responses'])
+      .change('keyTypes.famC.models', (models: object[]) => [
+        ...models,
+        { id: 'a', upstream: 'famA', price, reasoning: 'shown', maxOutput: 64_000 },
+        { id: 'b', upstream: 'editor', price, reasoning: 'hidden', maxOutput: 64_000 },
+        { id: 'c', upstream: 'famC', price, reasoning: 'hidden', maxOutput: 64_000 },
+        ...more,
+      ])
+
+/** Returns the reply, in the format of the endpoint that a request came to. */
+export function replyTo({ path }: Received, said: Said): Record<string, any> {
+  return WHOLE[endpointOf(path)]?.({ usage: { input: 100, output: 10 }, mine: value => value, ...said }) ?? {}
 }
 
 /** What the providers have made, and what they have billed in nano-credits. */
@@ -35,25 +74,27 @@ export function providers(
   const state = { issued, billed: 0n, refused: 0 }
   let count = 0
   upstream.script = (received, res) => {
-    const path = received.path.split('?')[0] as string
-    const says = SAYS[path]
-    if (!says) return void res.writeHead(404).end()
+    const streamOf = STREAMS[endpointOf(received.path)]
+    if (!streamOf) return void res.writeHead(404).end()
     const foreign = strangers(received.json, issued)
     if (foreign !== undefined) {
       state.refused++
       const error = { type: 'invalid_request_error', message: `not mine: ${foreign}` }
-      return json(res, path === '/v1/messages' ? { type: 'error', error } : { error }, 400)
+      return json(res, { type: 'error', error }, 400)
     }
     count++
     const usage = { input: inputOf(received, count), output: 100 + count }
     state.billed += charge({ ...NO_USAGE, ...usage }, price)
     const mine = (value: string): string => (issued.add(value), value)
-    const reply = says(`n${count}`, callOf(received), usage, mine)
+    const id = `n${count}`
+    const reply = replyTo(received, { id, text: `said ${id}`, thought: `thought ${id}`, call: callOf(received), usage, mine }) // prettier-ignore
     if (received.json['stream'] !== true) return json(res, reply)
-    return sse(res, STREAMS[path]?.(reply) ?? '')
+    return sse(res, streamOf(reply))
   }
   return state
 }
+
+const endpointOf = (path: string): string => path.split('?')[0] as string
 
 /** Ids of reasoning, and ids that end in the index of an item, which no provider and no client makes. */
 const MADE = /^(?:rs_.+|(?:msg|fc|cmp)_.+_\d+)$/
@@ -70,95 +111,94 @@ function strangers(body: unknown, issued: ReadonlySet<string>): string | undefin
   return found
 }
 
-interface Used {
-  input: number
-  output: number
-}
-
-const SAYS: Readonly<
-  Record<
-    string,
-    (id: string, call: Call | undefined, usage: Used, mine: (value: string) => string) => Record<string, any>
-  >
-> = {
-  '/v1/messages': (id, call, { input, output }, mine) => ({
-    id: `msg_${id}`,
-    type: 'message',
-    role: 'assistant',
-    model: 'm',
-    content: [
-      { type: 'thinking', thinking: `thought ${id}`, signature: mine(`sig${id}`) },
-      { type: 'text', text: `said ${id}` },
-      ...(call ? [{ type: 'tool_use', id: `toolu_${id}`, ...call }] : []),
-    ],
-    stop_reason: call ? 'tool_use' : 'end_turn',
-    stop_sequence: null,
-    usage: { input_tokens: input, output_tokens: output },
-  }),
-  '/v1/responses': (id, call, { input, output }, mine) => ({
-    id: `resp_${id}`,
-    object: 'response',
-    created_at: 1,
-    status: 'completed',
-    error: null,
-    incomplete_details: null,
-    model: 'm',
-    output: [
-      {
-        id: mine(`rs_${id}`),
-        type: 'reasoning',
-        summary: [{ type: 'summary_text', text: `thought ${id}` }],
-        encrypted_content: mine(`enc${id}`),
-      },
-      {
-        id: mine(`msg_${id}`),
-        type: 'message',
-        status: 'completed',
-        role: 'assistant',
-        content: [{ type: 'output_text', text: `said ${id}`, annotations: [] }],
-      },
-      ...(call
-        ? [
-            {
-              id: mine(`fc_${id}`),
-              type: 'function_call',
-              status: 'completed',
-              call_id: `call_${id}`,
-              name: call.name,
-              arguments: JSON.stringify(call.input),
-            },
-          ]
-        : []),
-    ],
-    usage: { input_tokens: input, output_tokens: output, total_tokens: input + output },
-  }),
-  '/v1/chat/completions': (id, call, { input, output }) => ({
-    id: `chatcmpl-${id}`,
-    object: 'chat.completion',
-    created: 1,
-    model: 'm',
-    choices: [
-      {
-        index: 0,
-        finish_reason: call ? 'tool_calls' : 'stop',
-        logprobs: null,
-        message: {
+const WHOLE: Readonly<Record<string, (said: Required<Omit<Said, 'call' | 'thought'>> & Said) => Record<string, any>>> =
+  {
+    '/v1/messages': ({ id, text, thought, call, usage: { input, output }, mine }) => ({
+      id: `msg_${id}`,
+      type: 'message',
+      role: 'assistant',
+      model: 'm',
+      content: [
+        ...(thought === undefined ? [] : [{ type: 'thinking', thinking: thought, signature: mine(`sig${id}`) }]),
+        ...(text === '' ? [] : [{ type: 'text', text }]),
+        ...(call ? [{ type: 'tool_use', id: `toolu_${id}`, ...call }] : []),
+      ],
+      stop_reason: call ? 'tool_use' : 'end_turn',
+      stop_sequence: null,
+      usage: { input_tokens: input, output_tokens: output },
+    }),
+    '/v1/responses': ({ id, text, thought, call, usage: { input, output }, mine }) => ({
+      id: `resp_${id}`,
+      object: 'response',
+      created_at: 1,
+      status: 'completed',
+      error: null,
+      incomplete_details: null,
+      model: 'm',
+      output: [
+        ...(thought === undefined
+          ? []
+          : [
+              {
+                id: mine(`rs_${id}`),
+                type: 'reasoning',
+                summary: [{ type: 'summary_text', text: thought }],
+                encrypted_content: mine(`enc${id}`),
+              },
+            ]),
+        {
+          id: mine(`msg_${id}`),
+          type: 'message',
+          status: 'completed',
           role: 'assistant',
-          content: `said ${id}`,
-          refusal: null,
-          reasoning_content: `thought ${id}`,
-          // Other formats do not allow such an id.
-          ...(call && {
-            tool_calls: [
-              { id: `w:${id}`, type: 'function', function: { name: call.name, arguments: JSON.stringify(call.input) } },
-            ],
-          }),
+          content: text === '' ? [] : [{ type: 'output_text', text, annotations: [] }],
         },
-      },
-    ],
-    usage: { prompt_tokens: input, completion_tokens: output, total_tokens: input + output },
-  }),
-}
+        ...(call
+          ? [
+              {
+                id: mine(`fc_${id}`),
+                type: 'function_call',
+                status: 'completed',
+                call_id: `call_${id}`,
+                name: call.name,
+                arguments: JSON.stringify(call.input),
+              },
+            ]
+          : []),
+      ],
+      usage: { input_tokens: input, output_tokens: output, total_tokens: input + output },
+    }),
+    '/v1/chat/completions': ({ id, text, thought, call, usage: { input, output } }) => ({
+      id: `chatcmpl-${id}`,
+      object: 'chat.completion',
+      created: 1,
+      model: 'm',
+      choices: [
+        {
+          index: 0,
+          finish_reason: call ? 'tool_calls' : 'stop',
+          logprobs: null,
+          message: {
+            role: 'assistant',
+            content: text,
+            refusal: null,
+            ...(thought !== undefined && { reasoning_content: thought }),
+            // Other formats do not allow such an id.
+            ...(call && {
+              tool_calls: [
+                {
+                  id: `w:${id}`,
+                  type: 'function',
+                  function: { name: call.name, arguments: JSON.stringify(call.input) },
+                },
+              ],
+            }),
+          },
+        },
+      ],
+      usage: { prompt_tokens: input, completion_tokens: output, total_tokens: input + output },
+    }),
+  }
 
 const named = (type: string, members: object): string =>
   `event: ${type}\ndata: ${JSON.stringify({ type, ...members })}\n\n`

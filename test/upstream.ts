@@ -34,7 +34,8 @@ function refused(format: string, message: string): object {
 export class ScriptedUpstream {
   readonly requests: Received[] = []
   url = ''
-  script: Script = (_received, res) => void res.writeHead(500).end()
+  /** By default, chat completions of 10 tokens of input and 60 of output. */
+  script: Script = (_received, res) => json(res, chatReply(10, 60))
   readonly #sockets = new Set<Socket>()
   readonly #server = createServer((req, res) => void this.#take(req, res))
 
@@ -49,17 +50,6 @@ export class ScriptedUpstream {
       upstream.#server.close()
       upstream.#server.closeAllConnections()
     })
-    return upstream
-  }
-
-  /** Starts one whose replies have 10 tokens of input, and 60 of output. */
-  static async plain(t: Test): Promise<ScriptedUpstream> {
-    const upstream = await ScriptedUpstream.start(t)
-    upstream.script = (_received, res) =>
-      json(res, {
-        choices: [{ message: { content: 'x' }, finish_reason: 'stop' }],
-        usage: { prompt_tokens: 10, completion_tokens: 60 },
-      })
     return upstream
   }
 
@@ -134,6 +124,12 @@ export function json(res: ServerResponse, body: unknown, status = 200, headers: 
     .writeHead(status, { 'content-type': 'application/json', ...headers })
     .end(typeof body === 'string' ? body : JSON.stringify(body))
 }
+
+/** A chat completion in one piece. */
+export const chatReply = (prompt_tokens: number, completion_tokens: number, content = 'x'): object => ({
+  choices: [{ message: { content }, finish_reason: 'stop' }],
+  usage: { prompt_tokens, completion_tokens },
+})
 
 /** Lets an upstream begin each stream with these events. Returns the replies, which the test ends. */
 export function begun(upstream: ScriptedUpstream, events: string): ServerResponse[] {

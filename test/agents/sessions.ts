@@ -8,8 +8,7 @@ import { join } from 'node:path'
 import t from 'tap'
 import { NANO, parseDecimal } from '../../core/money/credits.ts'
 import type { Price } from '../../core/money/price.ts'
-import type { Edit } from '../gateway-file.ts'
-import { type Call, providers } from '../session-provider.ts'
+import { type Call, families, PNG, providers } from '../session-provider.ts'
 import { type Received } from '../upstream.ts'
 import { AGENTS, install, PATIENCE, run } from './agent.ts'
 import { scene } from '../scene.ts'
@@ -17,19 +16,7 @@ import { scene } from '../scene.ts'
 const TURNS = 20
 /** The turn with a picture. */
 const PICTURED = 4
-const PNG = 'iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=='
 const MODELS = ['a', 'b', 'c'] as const
-
-/** One key type with a model of each of three upstreams. A client that asks for another model gets the first one. */
-const families: Edit = file =>
-  file
-    .set('upstreams.famC.speaks', ['responses'])
-    .change('keyTypes.famC.models', (models: object[]) => [
-      ...models,
-      { id: 'a', upstream: 'famA', price: 'large', reasoning: 'shown', maxOutput: 64_000 },
-      { id: 'b', upstream: 'editor', price: 'large', reasoning: 'hidden', maxOutput: 64_000 },
-      { id: 'c', upstream: 'famC', price: 'large', reasoning: 'hidden', maxOutput: 64_000 },
-    ])
 
 const TOOL = /"name":"(exec_command|shell_command|shell|Bash)"/
 
@@ -59,7 +46,7 @@ for (const agent of AGENTS)
     `a session of ${agent.name} changes the family at each of twenty turns`,
     { timeout: TURNS * PATIENCE },
     async t => {
-      const { g, upstream } = await scene(t, families)
+      const { g, upstream } = await scene(t, families('large'))
       const price = g.gateway.config.keyTypes.get('famC')?.models.get('a')?.price as Price
       let turn = 0
       let compactions = 0

@@ -16,7 +16,7 @@ import { beside, startGateway, type TestGateway, until, upstreamEnv } from '../g
 import { Place, type Running } from '../process.ts'
 import { newDatabase, onEachEngine } from '../records/engines.ts'
 import { ownPrefix, RealRedis } from '../redis.ts'
-import { json, ScriptedUpstream } from '../upstream.ts'
+import { ScriptedUpstream } from '../upstream.ts'
 
 /** The database lacks its last transactions: another server took its place, or it was restored from a backup. */
 
@@ -192,11 +192,6 @@ t.test(
   async t => {
     const redis = await RealRedis.start(t)
     const upstream = await ScriptedUpstream.start(t)
-    upstream.script = (_received, res) =>
-      json(res, {
-        choices: [{ message: { content: 'x' }, finish_reason: 'stop' }],
-        usage: { prompt_tokens: 10, completion_tokens: 20 },
-      })
     const place = new Place(t, ownPrefix, { ...upstreamEnv(upstream.url), REDIS_URL: redis.url })
     const [file, backup] = ['records.sqlite', 'backup'].map(name => join(place.folder, 'data', name)) as [
       string,

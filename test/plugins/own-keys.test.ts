@@ -2,7 +2,6 @@ import t, { type Test } from 'tap'
 import { NANO } from '../../core/money/credits.ts'
 import { type TestGateway, until } from '../gateway.ts'
 import type { Edit } from '../gateway-file.ts'
-import { json } from '../upstream.ts'
 import { scene } from '../scene.ts'
 
 /** Customers whose keys have other keys of their balance made, and change these. */
@@ -14,9 +13,7 @@ const body = (model: string) => ({ model, max_tokens: 100, messages: [{ role: 'u
 
 /** A gateway, and a key that manages others. */
 async function managing(t: Test, edit = ALLOWED) {
-  const { g, upstream } = await scene(t, edit)
-  upstream.script = (_received, res) =>
-    json(res, { choices: [{ message: { content: 'x' }, finish_reason: 'stop' }], usage: { prompt_tokens: 10, completion_tokens: 60 } }) // prettier-ignore
+  const { g } = await scene(t, edit)
   const wish = { type: 'famC', name: 'boss', credits: 10n * NANO, expiresAt: undefined, manage: true }
   const { key, secret } = await g.gateway.keys.changes.create(wish)
   return { g, id: key.id, secret, call: callerOf(g, secret) }

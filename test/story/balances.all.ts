@@ -10,6 +10,7 @@ import { recordsEnv, startGateway, type TestGateway, until, upstreamEnv } from '
 import type { Edit } from '../gateway-file.ts'
 import { Place, type Running } from '../process.ts'
 import { ownPrefix, RealRedis } from '../redis.ts'
+import { scene } from '../scene.ts'
 import { ScriptedUpstream } from '../upstream.ts'
 
 /** Without a redis-server of its own a test has none to share. */
@@ -32,7 +33,7 @@ t.test(
   { skip },
   async t => {
     const redis = await RealRedis.start(t)
-    const upstream = await ScriptedUpstream.plain(t)
+    const upstream = await ScriptedUpstream.start(t)
     const env = { ...upstreamEnv(upstream.url), REDIS_URL: redis.url, ...recordsEnv() }
     const file: Edit = each => ownPrefix(each).set('ledger.lease', '3s').set('ledger.reapEvery', '1s')
     const one = new Place(t, file, env)
@@ -72,8 +73,7 @@ t.test(
 )
 
 t.test('a store that is lost gets back what each key has of its balance', async t => {
-  const upstream = await ScriptedUpstream.plain(t)
-  const g = await startGateway(t, { upstream: upstream.url })
+  const { g } = await scene(t)
   const [first, capped = ''] = await keysOfOne(g, 2, 10n, NANO)
   for (const key of [first, capped, capped]) await g.call(CHAT, { key, body: BODY })
   await g.settledAll([first])
@@ -98,7 +98,7 @@ t.test(
   { skip, timeout: 200_000 },
   async t => {
     const redis = await RealRedis.start(t)
-    const upstream = await ScriptedUpstream.plain(t)
+    const upstream = await ScriptedUpstream.start(t)
     const env = { ...upstreamEnv(upstream.url), REDIS_URL: redis.url, ...recordsEnv() }
     const file: Edit = each => ownPrefix(each).set('ledger.lease', '3s').set('ledger.reapEvery', '1s')
     const place = new Place(t, file, env)
@@ -152,7 +152,7 @@ t.test(
   { skip: skip || (process.env['TEST_RECORDS'] === 'postgres' && 'the records are not in SQLite') },
   async t => {
     const redis = await RealRedis.start(t)
-    const upstream = await ScriptedUpstream.plain(t)
+    const upstream = await ScriptedUpstream.start(t)
     const place = new Place(t, ownPrefix, { ...upstreamEnv(upstream.url), REDIS_URL: redis.url })
     const [file, backup] = ['records.sqlite', 'backup'].map(name => join(place.folder, 'data', name)) as [
       string,

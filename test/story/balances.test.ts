@@ -25,8 +25,7 @@ async function keysOfOne(g: TestGateway, count: number, credits = 10n, cap?: big
 }
 
 t.test('the cap of a key is exact although its requests run at the same time', async t => {
-  const upstream = await ScriptedUpstream.plain(t)
-  const g = await startGateway(t, { upstream: upstream.url })
+  const { g } = await scene(t)
   const [free, capped = ''] = await keysOfOne(g, 2, 10n, NANO / 100n)
   const answers = await Promise.all(Array.from({ length: 40 }, () => g.call(CHAT, { key: capped, body: BODY })))
   t.same([...new Set(answers.map(({ status }) => status))].sort(), [200, 429])
@@ -46,8 +45,7 @@ t.test('a key with a cap whose balance has less gets what the balance has', asyn
 })
 
 t.test('each key sees its own history, usage and charges; the operator also those of the balance', async t => {
-  const upstream = await ScriptedUpstream.plain(t)
-  const g = await startGateway(t, { upstream: upstream.url })
+  const { g } = await scene(t)
   const before = await g.key('famC')
   await g.call(CHAT, { key: before, body: BODY })
   const account = await g.id(before)
@@ -85,8 +83,7 @@ t.test('each key sees its own history, usage and charges; the operator also thos
 })
 
 t.test('a key of a balance is disabled, rotated and deleted without the others', async t => {
-  const upstream = await ScriptedUpstream.plain(t)
-  const g = await startGateway(t, { upstream: upstream.url })
+  const { g } = await scene(t)
   const { changes } = g.gateway.keys
   const [first, second = '', third = ''] = await keysOfOne(g, 3)
   t.equal(await changes.disable(await g.id(second)), 'store')
@@ -162,8 +159,7 @@ t.test('a key that is moved spends from its new balance, and what it held ends o
 })
 
 t.test('a key with a lifetime is valid for that long from its first request on', async t => {
-  const upstream = await ScriptedUpstream.plain(t)
-  const g = await startGateway(t, { upstream: upstream.url })
+  const { g } = await scene(t)
   const { keys, ledger } = g.gateway
   const create = (lifetimeMs: number) =>
     keys.changes.create({ type: 'famC', name: '', credits: NANO, expiresAt: undefined, lifetimeMs })
@@ -350,8 +346,7 @@ t.test('changes that meet a disable leave the key disabled', async t => {
 })
 
 t.test('the first use of a key is noted until it is recorded', async t => {
-  const upstream = await ScriptedUpstream.plain(t)
-  const g = await startGateway(t, { upstream: upstream.url })
+  const { g } = await scene(t)
   const { keys, ledger } = g.gateway
   const wish = { type: 'famC', name: '', credits: NANO, expiresAt: undefined, lifetimeMs: 86_400_000 }
   const { key, secret } = await keys.changes.create(wish)
@@ -403,8 +398,7 @@ t.test(
 )
 
 t.test('the first key of a balance sees only its own requests as soon as another one spends from it', async t => {
-  const upstream = await ScriptedUpstream.plain(t)
-  const g = await startGateway(t, { upstream: upstream.url })
+  const { g } = await scene(t)
   const first = await g.key('famC')
   t.match(await g.call(CHAT, { key: first, body: BODY }), { status: 200 })
   const wish = { type: 'famC', name: '', credits: 0n, expiresAt: undefined, account: await g.id(first) }

@@ -3,7 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import t, { type Test } from 'tap'
 import { parseDecimal } from '../../core/money/credits.ts'
 import { type TestGateway, until } from '../gateway.ts'
-import { json, type Script } from '../upstream.ts'
+import { chatReply, json, type Script } from '../upstream.ts'
 import type { Edit, GatewayFile } from '../gateway-file.ts'
 import { matchAll } from '../matching.ts'
 import { gate, leavesAfter, readsOn } from '../leaving.ts'
@@ -242,8 +242,7 @@ t.test('a customer with a small balance is not refused because of an output limi
 t.test('a hold covers what a request refers to, not only its own text', async t => {
   const place = await sold(t)
   const { g, upstream } = place
-  upstream.script = (_received, res) =>
-    json(res, { choices: [{ message: { content: 'x' } }], usage: { prompt_tokens: 1, completion_tokens: 1 } })
+  upstream.script = (_received, res) => json(res, chatReply(1, 1))
   const least = async (messages: object[]): Promise<number> => {
     const key = await place.key('famC', '0.00001')
     const { json: no } = await g.call(CHAT, { key, body: { ...FAMC, max_tokens: 1, messages } })
@@ -312,8 +311,7 @@ t.test(
     for (const stated of [undefined, 1000]) {
       const place = await sold(t, famC({ reasoning: 'none', ...(stated !== undefined && { overhead: stated }) }))
       const { g, upstream } = place
-      upstream.script = (_received, res) =>
-        json(res, { choices: [{ message: { content: 'x' } }], usage: { prompt_tokens: 1010, completion_tokens: 1 } })
+      upstream.script = (_received, res) => json(res, chatReply(1010, 1))
       const ask = async (key: string): Promise<number> =>
         (await g.call(CHAT, { key, body: { ...FAMC, max_tokens: 1 } })).status
       const key = await place.key('famC', '0.01')
@@ -354,18 +352,10 @@ t.test('plausible usage is charged, implausible usage is capped, and an entry ca
     t.match(entry, { quarantined: false, cost_nano: String(bill) }, what)
   }
   for (let time = 0; time < 2; time++) {
-    upstream.script = (_received, res) =>
-      json(res, {
-        choices: [{ message: { content: 'x' } }],
-        usage: { prompt_tokens: 50_000_000, completion_tokens: 5 },
-      })
+    upstream.script = (_received, res) => json(res, chatReply(50_000_000, 5))
     await g.call(CHAT, { key, body: { ...FAMC, max_tokens: 100 } })
   }
-  upstream.script = (_received, res) =>
-    json(res, {
-      choices: [{ message: { content: 'x' } }],
-      usage: { prompt_tokens: 50_000_000, completion_tokens: 5 },
-    })
+  upstream.script = (_received, res) => json(res, chatReply(50_000_000, 5))
   const bytes = BigInt(JSON.stringify({ ...FAMC, max_tokens: 100 }).length)
   await g.call(CHAT, { key, body: { ...FAMC, max_tokens: 100 } })
   const [entry] = await g.settled(key)
@@ -615,7 +605,7 @@ t.test('a request above the concurrency of its key waits for another one to end'
     most = Math.max(most, ++running)
     await opens
     running--
-    json(res, { choices: [{ message: { content: 'x' } }], usage: { prompt_tokens: 1, completion_tokens: 1 } })
+    json(res, chatReply(1, 1))
   }
   const key = await place.key('famC', '10')
   const first = g.call(CHAT, { key, body: FAMC })
@@ -644,8 +634,7 @@ t.test('a reply without a client does not count for concurrency, and is never re
   const left = upstream.last
   const { held } = (await g.balance(key)).exact
   const more = tell
-  upstream.script = (_received, res) =>
-    json(res, { choices: [{ message: { content: 'x' } }], usage: { prompt_tokens: 1, completion_tokens: 1 } })
+  upstream.script = (_received, res) => json(res, chatReply(1, 1))
   t.equal(
     (await g.call(CHAT, { key, body: { ...FAMC, max_tokens: 10 } })).status,
     200,

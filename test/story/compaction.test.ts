@@ -2,36 +2,29 @@ import OpenAI from 'openai'
 import t from 'tap'
 import type { Edit } from '../gateway-file.ts'
 import { type Answer, startGateway, type TestGateway } from '../gateway.ts'
+import { families, replyTo } from '../session-provider.ts'
 import { json, type Received, ScriptedUpstream, sse } from '../upstream.ts'
 
 /** A responses client asks for a compaction: the provider makes it, or the gateway does, with one request to the model. */
 
-const families: Edit = file =>
-  file
-    .set('upstreams.famC.speaks', ['responses'])
-    .set('upstreams.native', {
-      url: 'simulated',
+const edit: Edit = file =>
+  families('medium', [
+    { id: 'mix', upstream: ['native', 'famA'], price: 'medium', reasoning: 'hidden', maxOutput: 64_000 },
+    { id: 'n', upstream: 'native', price: 'medium', reasoning: 'hidden', maxOutput: 64_000 },
+  ])(
+    file.set('upstreams.native', {
+      url: upstream.url,
       speaks: ['responses'],
       compaction: 'native',
       accounts: [{ name: 'n1', key: 'k1' }, { name: 'n2', key: 'k2' }], // prettier-ignore
-    })
-    .change('keyTypes.famC.models', (models: object[]) => [
-      ...models,
-      { id: 'a', upstream: 'famA', price: 'medium', reasoning: 'shown', maxOutput: 64_000 },
-      { id: 'b', upstream: 'editor', price: 'medium', reasoning: 'hidden', maxOutput: 64_000 },
-      { id: 'c', upstream: 'famC', price: 'medium', reasoning: 'hidden', maxOutput: 64_000 },
-      { id: 'mix', upstream: ['native', 'famA'], price: 'medium', reasoning: 'hidden', maxOutput: 64_000 },
-      { id: 'n', upstream: 'native', price: 'medium', reasoning: 'hidden', maxOutput: 64_000 },
-    ])
+    }),
+  )
 
 let g: TestGateway
 let upstream: ScriptedUpstream
 t.before(async () => {
   upstream = await ScriptedUpstream.start(t)
-  g = await startGateway(t, {
-    upstream: upstream.url,
-    edit: file => families(file).set('upstreams.native.url', upstream.url),
-  })
+  g = await startGateway(t, { upstream: upstream.url, edit })
 })
 
 const COMPACT = '/v1/responses/compact'
@@ -52,52 +45,10 @@ const history = [
 
 const said = 'They counted three files.'
 /** The reply of each provider, with some text. */
-const REPLIES: Readonly<Record<string, (text: string) => object>> = {
-  '/v1/messages': text => ({
-    id: 'msg_1',
-    type: 'message',
-    role: 'assistant',
-    model: 'm',
-    content: [
-      { type: 'thinking', thinking: 'hm', signature: 'c2ln' },
-      ...(text === '' ? [] : [{ type: 'text', text }]),
-    ],
-    stop_reason: 'end_turn',
-    stop_sequence: null,
-    usage: { input_tokens: 100, output_tokens: 10 },
-  }),
-  '/v1/responses': text => ({
-    id: 'resp_1',
-    object: 'response',
-    created_at: 1,
-    status: 'completed',
-    error: null,
-    incomplete_details: null,
-    model: 'm',
-    output: [
-      {
-        id: 'msg_68',
-        type: 'message',
-        status: 'completed',
-        role: 'assistant',
-        content: text === '' ? [] : [{ type: 'output_text', text, annotations: [] }],
-      },
-    ],
-    usage: { input_tokens: 100, output_tokens: 10, total_tokens: 110 },
-  }),
-  '/v1/chat/completions': text => ({
-    id: 'chatcmpl-1',
-    object: 'chat.completion',
-    created: 1,
-    model: 'm',
-    choices: [{ index: 0, finish_reason: 'stop', message: { role: 'assistant', content: text } }],
-    usage: { prompt_tokens: 100, completion_tokens: 10, total_tokens: 110 },
-  }),
-}
 const replies =
   (text: string) =>
   (received: Received): object =>
-    (REPLIES[received.path] as (text: string) => object)(text)
+    replyTo(received, { id: '1', text })
 t.beforeEach(() => {
   upstream.script = (received, res) => json(res, replies(said)(received))
 })
@@ -315,7 +266,7 @@ t.test('an upstream with `compaction: native` gets the request unchanged', async
   upstream.script = (received, res) =>
     received.path === COMPACT
       ? json(res, { id: 'resp_1', created_at: 1, object: 'response.compaction', output: [item], usage: { input_tokens: 50, output_tokens: 5, total_tokens: 55 } }) // prettier-ignore
-      : json(res, { ...REPLIES['/v1/responses']?.(said), output: [item] })
+      : json(res, { ...replies(said)(received), output: [item] })
   const body = JSON.stringify({ model: 'n', input: [...history, TRIGGER], store: false })
   const answer = await g.open('/v1/responses', { key, body: JSON.parse(body) })
   t.strictSame(((await answer.json()) as { output: unknown }).output, [item])

@@ -6,7 +6,7 @@ import { setMeta } from '../../core/records/migrations.ts'
 import { beside, recordsEnv, startGateway, until, upstreamEnv } from '../gateway.ts'
 import { Place, type Running } from '../process.ts'
 import { ownPrefix, RealRedis } from '../redis.ts'
-import { json, ScriptedUpstream } from '../upstream.ts'
+import { chatReply, json, ScriptedUpstream } from '../upstream.ts'
 import type { Edit } from '../gateway-file.ts'
 
 /** Without a redis-server of its own a test has none to share. */
@@ -25,10 +25,7 @@ t.test(
     upstream.script = async (_received, res) => {
       most = Math.max(most, ++open)
       await new Promise(resolve => setTimeout(resolve, 20))
-      json(res, {
-        choices: [{ message: { content: 'x' }, finish_reason: 'stop' }],
-        usage: { prompt_tokens: 10, completion_tokens: 60 },
-      })
+      json(res, chatReply(10, 60))
       open--
     }
     const env = { ...upstreamEnv(upstream.url), REDIS_URL: redis.url, ...recordsEnv() }
@@ -70,7 +67,7 @@ t.test(
   { skip },
   async t => {
     const redis = await RealRedis.start(t)
-    const upstream = await ScriptedUpstream.plain(t)
+    const upstream = await ScriptedUpstream.start(t)
     const env = { ...upstreamEnv(upstream.url), REDIS_URL: redis.url, ...recordsEnv() }
     const old = await startGateway(t, { env, edit: ownPrefix })
     const next = await startGateway(t, { env, edit: beside(old, ownPrefix) })

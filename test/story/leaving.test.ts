@@ -5,7 +5,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import OpenAI from 'openai'
 import t, { type Test } from 'tap'
 import { startGateway, type TestGateway, until } from '../gateway.ts'
-import { begun, json, ScriptedUpstream } from '../upstream.ts'
+import { begun, chatReply, json, ScriptedUpstream } from '../upstream.ts'
 import type { Edit } from '../gateway-file.ts'
 import { matchAll } from '../matching.ts'
 import { DONE, STOP, text, usage } from '../stream-events.ts'
@@ -96,10 +96,7 @@ t.test('a JSON reply whose client left before the upstream answered is read to i
   upstream.script = async (_received, res) => {
     leave.abort()
     await left
-    json(res, {
-      choices: [{ message: { content: 'Hello' }, finish_reason: 'stop' }],
-      usage: { prompt_tokens: 9, completion_tokens: 8 },
-    })
+    json(res, chatReply(9, 8, 'Hello'))
   }
   await t.rejects(g.open(CHAT, { key, body: BODY, signal: leave.signal }))
   gone()
@@ -205,8 +202,7 @@ for (const how of ['closes', 'resets'])
     `a client that ${how} its connection before the gateway accepts it is not served, and pays nothing`,
     async t => {
       const { g, upstream } = await scene(t)
-      upstream.script = (_received, res) =>
-        json(res, { choices: [{ message: { content: 'x' } }], usage: { prompt_tokens: 5, completion_tokens: 5 } })
+      upstream.script = (_received, res) => json(res, chatReply(5, 5))
       const key = await g.key('famC')
       // The key is known then, so that nothing delays the next requests.
       await g.call(CHAT, { key, body: BODY })

@@ -9,7 +9,7 @@ import { FIELDS } from '../../core/ledger/script/names.ts'
 import { keyView } from '../../core/operator/key-view.ts'
 import type { RecordedKey } from '../../core/records/key-records.ts'
 import { type TestGateway, until } from '../gateway.ts'
-import { json } from '../upstream.ts'
+import { chatReply, json } from '../upstream.ts'
 import type { Edit } from '../gateway-file.ts'
 import { scene, type Scene } from '../scene.ts'
 import type { Script } from '../upstream.ts'
@@ -33,10 +33,7 @@ const answer: Script = ({ path }, res) =>
         stop_reason: 'end_turn',
         usage: { input_tokens: 10, output_tokens: 60 },
       })
-    : json(res, {
-        choices: [{ message: { content: 'x' }, finish_reason: 'stop' }],
-        usage: { prompt_tokens: 10, completion_tokens: 60 },
-      })
+    : json(res, chatReply(10, 60))
 
 /** A gateway whose key types famC and famA have limits. */
 function limited(t: Test, limits: object): Promise<Scene> {
@@ -144,11 +141,7 @@ t.test('a key that has used up its day is exhausted in all look-ups until midnig
     const limits = { creditsPerDay: '0.005' }
     const { g, upstream } = await limited(t, ofType ? limits : {})
     // A provider that bills more than it was asked for.
-    upstream.script = (_received, res) =>
-      json(res, {
-        choices: [{ message: { content: 'x' }, finish_reason: 'stop' }],
-        usage: { prompt_tokens: 10, completion_tokens: 6000 },
-      })
+    upstream.script = (_received, res) => json(res, chatReply(10, 6000))
     const wish = { type: 'famC', name: '', credits: 1_000_000_000n, expiresAt: undefined }
     const own = ofType ? {} : { limits: JSON.stringify(limits) }
     const { secret: key, key: record } = await g.gateway.keys.changes.create({ ...wish, ...own })

@@ -6,9 +6,8 @@ import OpenAI from 'openai'
 import t from 'tap'
 import { NANO, parseDecimal } from '../../core/money/credits.ts'
 import type { Price } from '../../core/money/price.ts'
-import type { Edit } from '../gateway-file.ts'
 import { startGateway, type TestGateway } from '../gateway.ts'
-import { type Providers, providers } from '../session-provider.ts'
+import { families, PNG, type Providers, providers } from '../session-provider.ts'
 import { type Received, ScriptedUpstream } from '../upstream.ts'
 
 /**
@@ -17,21 +16,9 @@ import { type Received, ScriptedUpstream } from '../upstream.ts'
  */
 
 const TURNS = 20
-const PNG = 'iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=='
 const MODELS = ['a', 'b', 'c'] as const
 const modelOf = (turn: number): string => MODELS[turn % MODELS.length] as string
 const SCHEMA = { type: 'object', properties: { city: { type: 'string' } } } as const
-
-/** One key type with a model of each of three upstreams. */
-const families: Edit = file =>
-  file
-    .set('upstreams.famC.speaks', ['responses'])
-    .change('keyTypes.famC.models', (models: object[]) => [
-      ...models,
-      { id: 'a', upstream: 'famA', price: 'medium', reasoning: 'shown', maxOutput: 64_000 },
-      { id: 'b', upstream: 'editor', price: 'medium', reasoning: 'hidden', maxOutput: 64_000 },
-      { id: 'c', upstream: 'famC', price: 'medium', reasoning: 'hidden', maxOutput: 64_000 },
-    ])
 
 let g: TestGateway
 let upstream: ScriptedUpstream
@@ -39,7 +26,7 @@ let made: Providers
 
 t.before(async () => {
   upstream = await ScriptedUpstream.start(t)
-  g = await startGateway(t, { upstream: upstream.url, edit: families })
+  g = await startGateway(t, { upstream: upstream.url, edit: families() })
   const price = g.gateway.config.keyTypes.get('famC')?.models.get('a')?.price as Price
   made = providers(upstream, price, received =>
     wantsTool(received) ? { name: 'w', input: { city: 'Oslo' } } : undefined,

@@ -1,13 +1,13 @@
 import { copyFileSync, existsSync, renameSync, rmSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
-import t from 'tap'
+import t, { type Test } from 'tap'
 import { setMeta } from '../../core/records/migrations.ts'
 import { findServer } from '../../core/store/managed.ts'
 import { beside, startGateway, until, upstreamEnv } from '../gateway.ts'
 import { Place } from '../process.ts'
 import { ownPrefix, RealRedis } from '../redis.ts'
-import { json, ScriptedUpstream } from '../upstream.ts'
+import { ScriptedUpstream } from '../upstream.ts'
 import type { Edit } from '../gateway-file.ts'
 
 /** The file of the records, or the store, vanishes under a gateway. */
@@ -16,13 +16,7 @@ const skip = findServer(process.env) === undefined && 'no redis-server on PATH'
 const onPostgres = process.env['TEST_RECORDS'] === 'postgres' && 'the records are not in SQLite'
 const BODY = { model: 'acme/famC-5.5', max_tokens: 100, messages: [{ role: 'user', content: 'hi' }] }
 
-async function answering(t: Parameters<typeof ScriptedUpstream.start>[0]): Promise<string> {
-  const upstream = await ScriptedUpstream.start(t)
-  const usage = { prompt_tokens: 10, completion_tokens: 20 }
-  upstream.script = (_received, res) =>
-    json(res, { choices: [{ message: { content: 'x' }, finish_reason: 'stop' }], usage })
-  return upstream.url
-}
+const answering = async (t: Test): Promise<string> => (await ScriptedUpstream.start(t)).url
 
 t.test(
   'a gateway whose SQLite file was deleted or replaced is not ready, and records nothing until it is put back',
@@ -194,7 +188,7 @@ t.test(
     await first.stop('SIGKILL')
     renameSync(`${file}.moved`, file)
     // Nothing can be recorded yet, and the store has forgotten what the first gateway knew.
-    const database = new DatabaseSync(file)
+    const database = new DatabaseSync(file, { timeout: 60_000 })
     t.teardown(() => database.close())
     database.exec("CREATE TRIGGER away BEFORE INSERT ON exchanges BEGIN SELECT RAISE(ABORT, 'away'); END")
     await redis.command('DEL', 't:announced')

@@ -12,7 +12,7 @@ const CHAT = '/v1/chat/completions'
 const DAY_MS = 86_400_000
 
 async function office(t: Test, plan: object | undefined, more: Edit = file => file) {
-  const upstream = await ScriptedUpstream.plain(t)
+  const upstream = await ScriptedUpstream.start(t)
   const scene = await operate(
     t,
     {},

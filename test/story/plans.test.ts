@@ -13,7 +13,7 @@ const BODY = { model: MODEL, max_tokens: 100, messages: [{ role: 'user', content
 const CHAT = '/v1/chat/completions'
 
 async function planned(t: Test, plan: object, more: Record<string, unknown> = {}): Promise<TestGateway> {
-  const upstream = await ScriptedUpstream.plain(t)
+  const upstream = await ScriptedUpstream.start(t)
   return startGateway(t, {
     upstream: upstream.url,
     edit: file => file.set('keyTypes.famC.plan', plan).setAll('keyTypes.famC', more),

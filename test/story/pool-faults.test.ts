@@ -26,8 +26,7 @@ function sentFor(g: TestGateway): string {
 t.test('while one request tries the only account, the others are sent to it as well', async t => {
   const edit: Edit = file =>
     file.set('keyTypes.famC.upstream', 'famC').set('upstreams.famC.health', { failures: 1, cooldown: '20ms' })
-  const { g, first } = await pooledScene(t, edit)
-  const key = await g.key('famC')
+  const { g, first, key } = await pooledScene(t, edit)
   first.script = (_received, res) => json(res, {}, 500)
   t.equal((await g.call(CHAT, { key, body: BODY })).status, 502)
   const health = g.gateway.pool.health(mainOf(g))
@@ -46,8 +45,7 @@ t.test('a client that leaves between two accounts pays nothing', async t => {
     file.set('upstreams.spare.accounts', [
       { name: 'one', key: 'spare-secret-0123456789', quota: { credits: 5, per: 'day' } },
     ])
-  const { g, first, spare } = await pooledScene(t, edit)
-  const key = await g.key('famC')
+  const { g, first, spare, key } = await pooledScene(t, edit)
   first.script = (_received, res) => json(res, {}, 500)
   const text = JSON.stringify(BODY)
   const { ledger } = g.gateway
@@ -73,8 +71,7 @@ t.test('a client that leaves between two accounts pays nothing', async t => {
 })
 
 t.test('an account that an operator has disabled stays out, whatever requests tell about it', async t => {
-  const { g, first } = await pooledScene(t)
-  const key = await g.key('famC')
+  const { g, first, key } = await pooledScene(t)
   const main = mainOf(g)
   const health = g.gateway.pool.health(main)
   health.disabled = true
@@ -91,8 +88,7 @@ t.test('an account that an operator has disabled stays out, whatever requests te
 })
 
 t.test('a prompt that a provider forbids takes no account out', async t => {
-  const { g, first, spare } = await pooledScene(t)
-  const key = await g.key('famC')
+  const { g, first, spare, key } = await pooledScene(t)
   const forbid = { error: { message: 'flagged', type: 'forbidden', code: 'content_filter' } }
   for (const each of [first, spare]) each.script = (_received, res) => json(res, forbid, 403)
   t.match(await g.call(CHAT, { key, body: BODY }), { status: 400, json: { error: { message: 'flagged' } } })
@@ -108,8 +104,7 @@ t.test('a prompt that a provider forbids takes no account out', async t => {
 })
 
 t.test('refused accounts are no tries', async t => {
-  const { g, first, spare } = await pooledScene(t, file => file.set('keyTypes.famC.retry', { attempts: 1 }))
-  const key = await g.key('famC')
+  const { g, first, spare, key } = await pooledScene(t, file => file.set('keyTypes.famC.retry', { attempts: 1 }))
   first.script = (_received, res) => json(res, {}, 402)
   t.equal((await g.call(CHAT, { key, body: BODY })).status, 200)
   t.equal(spare.requests.length, 1)
@@ -117,8 +112,7 @@ t.test('refused accounts are no tries', async t => {
 })
 
 t.test('an account that cannot get the request is passed over, and does not hide why the first one failed', async t => {
-  const { g, first, spare } = await pooledScene(t)
-  const key = await g.key('famC')
+  const { g, first, spare, key } = await pooledScene(t)
   first.script = (_received, res) => json(res, {}, 500)
   const image = { type: 'input_file', file_url: 'https://files.example/a.pdf' }
   const body = { model: BODY.model, max_output_tokens: 100, input: [{ role: 'user', content: [image] }] }
@@ -138,8 +132,7 @@ t.test('an account that cannot get the request is passed over, and does not hide
 })
 
 t.test('a bad request that is about the account goes to the next one, and its text to no customer', async t => {
-  const { g, first, spare } = await pooledScene(t)
-  const key = await g.key('famC')
+  const { g, first, spare, key } = await pooledScene(t)
   const told = 'Your credit balance is too low to access the API. Please go to Plans & Billing.'
   const refuse = (status: number, body: object): void => {
     first.script = (_received, res) => json(res, body, status)
@@ -175,8 +168,7 @@ t.test('a bad request that is about the account goes to the next one, and its te
 t.test('an error body that stalls does not delay the next account', async t => {
   const head = 'HTTP/1.1 500 No\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{"err'
   const stalling = await rawUpstream(t, socket => void socket.write(head))
-  const { g, spare } = await pooledScene(t, file => file.set('upstreams.famC.url', stalling.url))
-  const key = await g.key('famC')
+  const { g, spare, key } = await pooledScene(t, file => file.set('upstreams.famC.url', stalling.url))
   const beganMs = performance.now()
   t.match(await g.call(CHAT, { key, body: BODY }), { status: 200, json: REPLY })
   t.equal(spare.requests.length, 1)
@@ -185,8 +177,7 @@ t.test('an error body that stalls does not delay the next account', async t => {
 })
 
 t.test('an answer with an unknown content encoding is a failure of its account, and another one is asked', async t => {
-  const { g, first, spare } = await pooledScene(t)
-  const key = await g.key('famC')
+  const { g, first, spare, key } = await pooledScene(t)
   for (const [nth, status] of [503, 200].entries()) {
     first.script = (_received, res) =>
       void res.writeHead(status, { 'content-type': 'application/json', 'content-encoding': 'compress' }).end('x')
@@ -199,10 +190,9 @@ t.test('an answer with an unknown content encoding is a failure of its account, 
 
 t.test('a translated reply that makes no sense is a failure of its account', async t => {
   const account = { name: 'main', key: 'main-secret-0123456789', quota: { credits: 5, per: 'day' } }
-  const { g, first, spare } = await pooledScene(t, file =>
+  const { g, first, spare, key } = await pooledScene(t, file =>
     file.set('upstreams.famC.speaks', ['chat-completions']).set('upstreams.famC.accounts', [account]),
   )
-  const key = await g.key('famC')
   first.script = (_received, res) => json(res, { choices: [{ message: { tool_calls: [{ id: 'a' }] } }], usage: USAGE })
   const body = { model: BODY.model, max_output_tokens: 100, input: 'hi' }
   t.match(await g.call(RESPONSES, { key, body }), { status: 502 })
@@ -215,8 +205,7 @@ t.test('a translated reply that makes no sense is a failure of its account', asy
 })
 
 t.test('a reply that is larger than the file allows says nothing about its account', async t => {
-  const { g, first, spare } = await pooledScene(t, file => file.set('limits.reply', '2MiB'))
-  const key = await g.key('famC')
+  const { g, first, spare, key } = await pooledScene(t, file => file.set('limits.reply', '2MiB'))
   const long = 'x'.repeat(3 * 2 ** 20)
   const stream = { ...BODY, stream: true }
   const cases: [string, object, string, number][] = [
@@ -241,8 +230,7 @@ t.test('a reply that is larger than the file allows says nothing about its accou
 })
 
 t.test('a large answer that is no reply leaves the memory to the reply of the next account', async t => {
-  const { g, first, spare } = await pooledScene(t, file => file.set('limits.memory', '16MiB'))
-  const key = await g.key('famC')
+  const { g, first, spare, key } = await pooledScene(t, file => file.set('limits.memory', '16MiB'))
   const long = 'x'.repeat(600_000)
   const bad = [long, JSON.stringify({ error: { message: long, type: 'server_error' } })]
   spare.script = (_received, res) => json(res, { ...REPLY, long })
@@ -256,8 +244,7 @@ t.test('a large answer that is no reply leaves the memory to the reply of the ne
 
 t.test('an absurd report of a failed attempt does not empty the quota of its account', async t => {
   const account = { name: 'main', key: 'main-secret-0123456789', quota: { credits: 5, per: 'day' } }
-  const { g, first } = await pooledScene(t, file => file.set('upstreams.famC.accounts', [account]))
-  const key = await g.key('famC')
+  const { g, first, key } = await pooledScene(t, file => file.set('upstreams.famC.accounts', [account]))
   const failure = { error: { message: 'boom', type: 'server_error' } }
   const main = mainOf(g)
   const [quota] = main.quotas as [UpstreamAccount['quotas'][number]]
@@ -272,10 +259,9 @@ t.test('an absurd report of a failed attempt does not empty the quota of its acc
 
 t.test('what a failed attempt reports is judged by the time that this attempt took', async t => {
   const account = { name: 'main', key: 'main-secret-0123456789', quota: { credits: 5, per: 'day' } }
-  const { g, first, spare } = await pooledScene(t, file =>
+  const { g, first, spare, key } = await pooledScene(t, file =>
     file.set('upstreams.famC.accounts', [account]).model('famC', 'acme/famC-5.5', { outputRate: 100_000 }),
   )
-  const key = await g.key('famC')
   const main = mainOf(g)
   const [quota] = main.quotas as [UpstreamAccount['quotas'][number]]
   const failure = { error: { message: 'boom', type: 'server_error' } }
@@ -293,10 +279,9 @@ t.test('what a failed attempt reports is judged by the time that this attempt to
 })
 
 t.test('a request that goes on to an account with a smaller quota is limited to what that quota covers', async t => {
-  const { g, first, spare } = await pooledScene(t, file =>
+  const { g, first, spare, key } = await pooledScene(t, file =>
     file.set('upstreams.spare.accounts.0.quota', { credits: 0.5, per: 'day' }),
   )
-  const key = await g.key('famC')
   first.script = (_received, res) => json(res, {}, 500)
   t.equal((await g.call(CHAT, { key, body: { ...BODY, max_tokens: 100_000 } })).status, 200)
   t.equal(first.requests[0]?.json['max_tokens'], 100_000)
@@ -307,12 +292,11 @@ t.test('a request that goes on to an account with a smaller quota is limited to 
 
 t.test('an account that breaks off every stream goes out after as many as the file says', async t => {
   const cutting = await rawUpstream(t, socket => void socket.end(`${SSE_HEAD}${chunk(CONTENT)}`))
-  const { g, spare } = await pooledScene(t, file =>
+  const { g, spare, key } = await pooledScene(t, file =>
     file
       .set('upstreams.famC.url', cutting.url)
       .set('upstreams.famC.health', { failures: 3, cooldown: '1m', least: 1000 }),
   )
-  const key = await g.key('famC')
   const body = { ...BODY, stream: true }
   for (let nth = 0; nth < 3; nth++) {
     t.match(await g.call(CHAT, { key, body }), { status: 200, text: /"error"/ })
@@ -324,10 +308,9 @@ t.test('an account that breaks off every stream goes out after as many as the fi
 })
 
 t.test('a reply in one piece is not preceded by comments', async t => {
-  const { g, first } = await pooledScene(t, file =>
+  const { g, first, key } = await pooledScene(t, file =>
     file.set('limits.keepalive', '50ms').set('keyTypes.famC.upstream', 'famC'),
   )
-  const key = await g.key('famC')
   first.script = async (_received, res) => {
     res.writeHead(200, { 'content-type': 'application/json' })
     res.flushHeaders()
@@ -341,8 +324,7 @@ t.test('a reply in one piece is not preceded by comments', async t => {
 })
 
 t.test('a client’s credentials reach no provider by the query or by a header of its agent', async t => {
-  const { g, first } = await pooledScene(t, file => file.everyUpstream({ passes: ['beta'] }))
-  const key = await g.key('famC')
+  const { g, first, key } = await pooledScene(t, file => file.everyUpstream({ passes: ['beta'] }))
   first.script = (_received, res) =>
     sse(res, `data: {"choices":[],"usage":${JSON.stringify(USAGE)}}\n\ndata: [DONE]\n\n`)
   const names = ['x-api-key', 'api_token', 'password', 'customer', 'key[]', 'jwt']
@@ -370,8 +352,7 @@ t.test('an account that is passed over keeps no hold, and is asked again if no o
         accounts: [{ name: 'one', key: 'third-secret-0123456789', quota: { credits: 0.000001, per: 'day' } }],
       })
       .set('keyTypes.famC.upstream', ['famC', 'spare', 'third'])
-  const { g, first, spare } = await pooledScene(t, edit)
-  const key = await g.key('famC')
+  const { g, first, spare, key } = await pooledScene(t, edit)
   for (const each of [first, spare]) each.script = (_received, res) => json(res, {}, 500)
   t.equal((await g.call(CHAT, { key, body: BODY })).status, 502)
   const { accounts } = g.gateway.config.upstreams.get('spare') as Upstream
@@ -465,8 +446,7 @@ t.test(
 )
 
 t.test('what is no reply, and no failure that `retry.on` names, is a clean error that costs nothing', async t => {
-  const { g, first, spare } = await pooledScene(t)
-  const key = await g.key('famC')
+  const { g, first, spare, key } = await pooledScene(t)
   const answers: readonly ((res: ServerResponse) => void)[] = [
     res => void res.writeHead(301, { location: 'http://127.0.0.1:1/' }).end(),
     res => void res.writeHead(204).end(),
@@ -490,8 +470,7 @@ t.test('a wait that a provider asks for is obeyed: none, until a date, or long, 
     [new Date(Date.now() + 7_200_000).toUTCString(), 7_100_000, 7_200_001],
     ['nonsense', 0, 0],
   ] as const) {
-    const { g, first } = await pooledScene(t)
-    const key = await g.key('famC')
+    const { g, first, key } = await pooledScene(t)
     first.script = (_received, res) => json(res, {}, 429, { 'retry-after': after })
     t.equal((await g.call(CHAT, { key, body: BODY })).status, 200, after)
     const waitMs = g.gateway.pool.health(mainOf(g)).waitMs(Date.now(), sentFor(g))

@@ -656,9 +656,9 @@ t.test('two gateways share the quotas of an account, and every credit is account
   const env = { REDIS_URL: redis.url, ...recordsEnv(), ...upstreamEnv(first.url) }
   const quota = { credits: 0.005, per: 'day' }
   const pooled: Edit = file =>
-    withSpare(ownPrefix(file), spare).set('upstreams.famC.accounts', [
-      { name: 'main', key: 'main-secret-0123456789', quota },
-    ])
+    withSpare(ownPrefix(file), spare)
+      .set('upstreams.famC.accounts', [{ name: 'main', key: 'main-secret-0123456789', quota }])
+      .set('keyTypes.famC.limits.concurrency', 80)
   const one = await startGateway(t, { edit: pooled, env })
   const two = await startGateway(t, {
     edit: beside(one, pooled),

@@ -3,22 +3,17 @@ import { findServer } from '../../core/store/managed.ts'
 import { until, upstreamEnv } from '../gateway.ts'
 import { Place, type Running } from '../process.ts'
 import { ownPrefix, RealRedis } from '../redis.ts'
-import { json, ScriptedUpstream } from '../upstream.ts'
+import { ScriptedUpstream } from '../upstream.ts'
 
 /** A test can lose the contents only of a redis-server of its own. */
 const skip = findServer(process.env) === undefined && 'no redis-server on PATH'
 
 const BODY = { model: 'acme/famC-5.5', max_tokens: 100, messages: [{ role: 'user', content: 'hi' }] }
 /** What one request costs, in credits. */
-const COST = 0.00033
+const COST = 0.00093
 
 t.test('a lost store is rebuilt from the records, and a gateway that ran meanwhile goes on', { skip }, async t => {
   const upstream = await ScriptedUpstream.start(t)
-  upstream.script = (_received, res) =>
-    json(res, {
-      choices: [{ message: { content: 'x' }, finish_reason: 'stop' }],
-      usage: { prompt_tokens: 10, completion_tokens: 20 },
-    })
   const redis = await RealRedis.start(t)
   const place = new Place(t, ownPrefix, { ...upstreamEnv(upstream.url), REDIS_URL: redis.url })
   const keys = async (...args: string[]): Promise<any> => JSON.parse((await place.run('keys', ...args, '--json')).out)

@@ -1,7 +1,7 @@
 /** The records move from SQLite to PostgreSQL and back. */
 import { renameSync } from 'node:fs'
 import { join } from 'node:path'
-import t, { type Test } from 'tap'
+import t from 'tap'
 import { until, upstreamEnv } from '../gateway.ts'
 import { Place, type Running } from '../process.ts'
 import { newDatabase, onEachEngine } from '../records/engines.ts'
@@ -12,21 +12,14 @@ import { testEnvironment } from '../environment.ts'
 import { copyAll } from '../../core/records/copy.ts'
 import { LEFT, meta, migrate, setMeta, TABLES, UNFINISHED } from '../../core/records/migrations.ts'
 import { timedId } from '../../core/lib/ids.ts'
-import { json, ScriptedUpstream } from '../upstream.ts'
+import { ScriptedUpstream } from '../upstream.ts'
 
 const BODY = { model: 'acme/famC-5.5', max_tokens: 100, messages: [{ role: 'user', content: 'hi' }] }
-
-async function provider(t: Test): Promise<ScriptedUpstream> {
-  const upstream = await ScriptedUpstream.start(t)
-  upstream.script = (_received, res) =>
-    json(res, { choices: [{ message: { content: 'x' }, finish_reason: 'stop' }], usage: { prompt_tokens: 10, completion_tokens: 60 } }) // prettier-ignore
-  return upstream
-}
 
 t.test(
   'records move to PostgreSQL and back with every key, balance and history, and the old ones are not used any more',
   async t => {
-    const upstream = await provider(t)
+    const upstream = await ScriptedUpstream.start(t)
     const place = new Place(t, file => file.set('store.records', 'auto'), upstreamEnv(upstream.url), true)
     const [one, other] = [await place.key('famC', '5'), await place.key('famC', '5')]
     await place.run('keys', 'move', other.id, one.id)

@@ -4,23 +4,16 @@ import t from 'tap'
 import { NANO } from '../../core/money/credits.ts'
 import type { Edit } from '../gateway-file.ts'
 import { type Answer, startGateway, type TestGateway } from '../gateway.ts'
+import { families, replyTo } from '../session-provider.ts'
 import { json, type Received, ScriptedUpstream } from '../upstream.ts'
 
 /** A conversation goes on with a model of another family: what the gateway made for it stays with the gateway. */
 
-/** One key type with a model of each format. */
-const families: Edit = file =>
-  file
-    .set('upstreams.famC.speaks', ['responses'])
-    .set('upstreams.famB.speaks', ['responses'])
-    .change('keyTypes.famC.models', (models: object[]) => [
-      ...models,
-      { id: 'a', upstream: 'famA', price: 'medium', reasoning: 'shown', maxOutput: 64_000 },
-      { id: 'b', upstream: 'editor', price: 'small', reasoning: 'hidden', maxOutput: 64_000 },
-      { id: 'c', upstream: 'famC', price: 'medium', reasoning: 'hidden', maxOutput: 64_000 },
-      { id: 'd', upstream: 'famB', price: 'medium', reasoning: 'hidden', maxOutput: 64_000 },
-      { id: 'pool', upstream: ['famA', 'famC'], price: 'medium', reasoning: 'hidden', maxOutput: 64_000 },
-    ])
+const edit: Edit = file =>
+  families('medium', [
+    { id: 'd', upstream: 'famB', price: 'medium', reasoning: 'hidden', maxOutput: 64_000 },
+    { id: 'pool', upstream: ['famA', 'famC'], price: 'medium', reasoning: 'hidden', maxOutput: 64_000 },
+  ])(file.set('upstreams.famB.speaks', ['responses']))
 
 const now = { ms: 0 }
 let g: TestGateway
@@ -28,75 +21,21 @@ let upstream: ScriptedUpstream
 t.before(async () => {
   upstream = await ScriptedUpstream.start(t)
   now.ms = Date.now()
-  g = await startGateway(t, { upstream: upstream.url, edit: families, environment: { now: () => now.ms } })
+  g = await startGateway(t, { upstream: upstream.url, edit, environment: { now: () => now.ms } })
 })
 
-const usage = { input_tokens: 100, output_tokens: 10 }
-
-/** What a provider of each format says: some text, and a call if the request has a tool and no result yet. */
-const SAYS: Readonly<Record<string, (id: string, calls: boolean) => object>> = {
-  '/v1/messages': (id, calls) => ({
-    id: `msg_${id}`,
-    type: 'message',
-    role: 'assistant',
-    model: 'm',
-    content: [
-      { type: 'thinking', thinking: 'hm', signature: 'c2ln' },
-      { type: 'text', text: calls ? 'let me look' : 'sunny' },
-      ...(calls ? [{ type: 'tool_use', id: `toolu_${id}`, name: 'w', input: {} }] : []),
-    ],
-    stop_reason: calls ? 'tool_use' : 'end_turn',
-    stop_sequence: null,
-    usage,
-  }),
-  '/v1/responses': (id, calls) => ({
-    id: `resp_${id}`,
-    object: 'response',
-    created_at: 1,
-    status: 'completed',
-    error: null,
-    incomplete_details: null,
-    model: 'm',
-    output: [
-      { id: `rs_${id}`, type: 'reasoning', summary: [{ type: 'summary_text', text: 'hm' }], encrypted_content: 'gAAA' },
-      {
-        id: `msg_${id}`,
-        type: 'message',
-        status: 'completed',
-        role: 'assistant',
-        content: [{ type: 'output_text', text: calls ? 'let me look' : 'sunny', annotations: [] }],
-      },
-      ...(calls ? [{ id: `fc_${id}`, type: 'function_call', call_id: `call_${id}`, name: 'w', arguments: '{}' }] : []),
-    ],
-    usage: { ...usage, total_tokens: 110 },
-  }),
-  '/v1/chat/completions': (id, calls) => ({
-    id: `chatcmpl-${id}`,
-    object: 'chat.completion',
-    created: 1,
-    model: 'm',
-    choices: [
-      {
-        index: 0,
-        finish_reason: calls ? 'tool_calls' : 'stop',
-        message: {
-          role: 'assistant',
-          content: calls ? 'let me look' : 'sunny',
-          ...(calls && {
-            tool_calls: [{ id: `call.${id}`, type: 'function', function: { name: 'w', arguments: '{}' } }],
-          }),
-        },
-      },
-    ],
-    usage: { prompt_tokens: 100, completion_tokens: 10, total_tokens: 110 },
-  }),
-}
-
 let count = 0
+/** A provider's reply: some text, and a call if the request has a tool and no result yet. */
 const says = (received: Received): object => {
   const calls =
     received.body.includes('"tools"') && !/tool_result|function_call_output|"role":"tool"/.test(received.body)
-  return (SAYS[received.path.split('?')[0] as string] as (id: string, calls: boolean) => object)(`${++count}`, calls)
+  const text = calls ? 'let me look' : 'sunny'
+  return replyTo(received, {
+    id: `${++count}`,
+    text,
+    thought: 'hm',
+    call: calls ? { name: 'w', input: {} } : undefined,
+  })
 }
 t.beforeEach(() => {
   upstream.script = (received, res) => json(res, says(received))
@@ -271,7 +210,7 @@ t.test('however often a request refers to an item, the provider gets it once', a
 t.test('a policy by which requests store nothing keeps references working', async t => {
   const strict = await startGateway(t, {
     upstream: upstream.url,
-    edit: file => families(file).set('keyTypes.famC.policy', { store: 'drop' }),
+    edit: file => edit(file).set('keyTypes.famC.policy', { store: 'drop' }),
   })
   const key = await strict.key('famC')
   const first = await strict.call('/v1/responses', { key, body: { model: 'a', input: 'x' } })
@@ -329,7 +268,7 @@ t.test('reasoning of a responses model is not sent to a model that speaks messag
   t.match(upstream.last.body, 'sunny')
   t.equal(headers.get('x-tollgate-dropped'), 'reasoning')
   await g.call('/v1/messages', { key, body: body('c', turns) })
-  t.match(upstream.last.body, 'gAAA', 'its own provider gets it back')
+  t.match(upstream.last.body, `enc${count - 2}`, 'its own provider gets it back')
 })
 
 t.test('the least output limit is held and paid for', async t => {
@@ -390,6 +329,7 @@ t.test('references to items of a translated reply resolve at any family for an h
   const id = items.find(({ type }) => type === 'message').id
   // What has ended is recorded before an hour passes.
   await g.settled(key)
+  await g.gateway.ledger.background.archiveAll()
   now.ms += 3_599_000
   t.equal(
     (

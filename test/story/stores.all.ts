@@ -10,7 +10,7 @@ import { findServer } from '../../core/store/managed.ts'
 import { operations, startGateway, until } from '../gateway.ts'
 import { freePort } from '../ports.ts'
 import { ownPrefix, RealRedis, replicated } from '../redis.ts'
-import { json, rawUpstream, ScriptedUpstream } from '../upstream.ts'
+import { rawUpstream, ScriptedUpstream } from '../upstream.ts'
 import type { Edit } from '../gateway-file.ts'
 
 /** The stores that operators run: one Redis, a cluster, and a master that sentinels watch. */
@@ -21,17 +21,7 @@ const skip = binary === undefined && 'no redis-server on PATH'
 const CHAT = '/v1/chat/completions'
 const BODY = { model: 'acme/famC-5.5', max_tokens: 100, messages: [{ role: 'user', content: 'hi' }] }
 /** The usage of one such request, in nano-credits. */
-const COST = 10n * 3000n + 20n * 15_000n
-
-async function answering(t: Test): Promise<ScriptedUpstream> {
-  const upstream = await ScriptedUpstream.start(t)
-  upstream.script = (_received, res) =>
-    json(res, {
-      choices: [{ message: { content: 'x' }, finish_reason: 'stop' }],
-      usage: { prompt_tokens: 10, completion_tokens: 20 },
-    })
-  return upstream
-}
+const COST = 10n * 3000n + 60n * 15_000n
 
 t.test('one line configures a store', t => {
   const none = { username: undefined, password: undefined, tls: false, db: 0, master: '' }
@@ -95,7 +85,7 @@ t.test('in a three-node cluster every account is on one node, and stays exact un
     await until(async () =>
       /cluster_state:ok[^]*cluster_known_nodes:3/.test(String(await node.command('CLUSTER', 'INFO'))),
     )
-  const upstream = await answering(t)
+  const upstream = await ScriptedUpstream.start(t)
   const url = `redis+cluster://${nodes.map(({ port }) => `127.0.0.1:${port}`).join(',')}`
   const g = await startGateway(t, { upstream: upstream.url, env: { REDIS_URL: url }, edit: ownPrefix })
   const keys = await Promise.all(Array.from({ length: 12 }, () => g.key('famC', 1n)))
@@ -158,7 +148,7 @@ for (const [how, fail] of MASTER_FAILURES) {
     async t => {
       const { master } = await replicated(t)
       const port = await sentinel(t, master)
-      const upstream = await answering(t)
+      const upstream = await ScriptedUpstream.start(t)
       // Keys are looked up anew, so that not only scripts wait for a master that hangs.
       const edit: Edit = file => ownPrefix(file).set('store.replicas', 1).set('ledger.keyCache', '1ms')
       const g = await startGateway(t, {
@@ -203,7 +193,7 @@ t.test('a sentinel that hangs is skipped', { skip }, async t => {
   const port = await sentinel(t, master)
   const hung = await rawUpstream(t, () => {})
   const nodes = `${hung.url.replace('http://', '')},127.0.0.1:${port}`
-  const upstream = await answering(t)
+  const upstream = await ScriptedUpstream.start(t)
   const g = await startGateway(t, {
     upstream: upstream.url,
     env: { REDIS_URL: `redis+sentinel://${nodes}/mine` },

@@ -1,7 +1,7 @@
 import t from 'tap'
 import { until } from '../gateway.ts'
 import { startWorkers } from '../process.ts'
-import { begun, json, ScriptedUpstream } from '../upstream.ts'
+import { begun, chatReply, json, ScriptedUpstream } from '../upstream.ts'
 import { text } from '../stream-events.ts'
 
 /** Workers of one gateway. */
@@ -19,10 +19,7 @@ t.test('two workers on one port admit what the balance pays for, and no more', a
   const gate = new Promise<void>(resolve => (release = resolve))
   upstream.script = async (_received, res) => {
     await gate
-    json(res, {
-      choices: [{ message: { content: 'x' }, finish_reason: 'stop' }],
-      usage: { prompt_tokens: 10, completion_tokens: 10 },
-    })
+    json(res, chatReply(10, 10))
   }
   const { place, running } = await startWorkers(t, upstream.url)
   const one = await place.key('famC', String((HELD * 10) / 1e9))
