@@ -19,6 +19,11 @@ const STORIES = ['money', 'budget', 'charges', 'retries', 'lookups', 'usage', 'l
 const WITH_OWN_REDIS = ['crash', 'store', 'rebuild', 'gateways', 'failing-commands', 'stopping', 'workers']
 
 const asked = process.argv.slice(2)
+const unknown = asked.find(story => ![...STORIES, ...WITH_OWN_REDIS].includes(story))
+if (unknown !== undefined) {
+  console.error(`There is no story ${unknown}. There are: ${[...STORIES, ...WITH_OWN_REDIS].join(', ')}.`)
+  process.exit(2)
+}
 const isAsked = (story: string): boolean => asked.length === 0 || asked.includes(story)
 
 const SLOTS = 16_384

@@ -1,5 +1,6 @@
 /**
  * Runs the long programs one after the other, and prints a table of what they found. Their output is in .tap/long.
+ * SEED, STEPS and CASES change their counts.
  *
  * npm run nightly             all of a night
  * npm run nightly -- teeth    some of them
@@ -28,7 +29,7 @@ function simulate(name: string, files: readonly string[], env: Readonly<Record<s
   return {
     name,
     args: ['test/run.ts', ...files],
-    env: { SEED, LIMIT_S: '40000', ...env },
+    env: { LIMIT_S: '40000', ...env },
     cases: /^(\d+) passed/gm,
     found: FAILED,
   }
@@ -37,12 +38,13 @@ function simulate(name: string, files: readonly string[], env: Readonly<Record<s
 const SIMULATIONS = ['simulation', 'quota-simulation', 'plan-simulation'].map(name => `test/ledger/${name}.test.ts`)
 
 const POOLS = 'test/pool/simulation.test.ts'
+const BROKEN = simulate('simulate: broken rules', ['test/ledger/broken-rules.ts'], {})
 
 const NIGHT: readonly Program[] = [
   simulate('simulate: ledger', SIMULATIONS, { STEPS: '20000' }),
   simulate('simulate: pools', [POOLS], { STEPS: '200000' }),
   simulate('simulate: customers', ['test/story/thief.test.ts'], { CASES: '5000' }),
-  simulate('simulate: broken rules', ['test/ledger/broken-rules.ts'], {}),
+  BROKEN,
   { name: 'teeth', args: ['test/teeth/teeth.ts'], cases: /^ *[\d.]+ s {2}\w/gm, found: FAILED },
   { name: 'matrix', args: ['test/matrix.ts'], cases: /^(\d+) passed/gm, found: FAILED },
   { name: 'siege', args: ['test/siege/siege.ts'], cases: /^.+ [\d.]+ ms +[\d.]+ ms\b/gm, found: FAILED },
@@ -80,6 +82,7 @@ const WEEK: readonly Program[] = [
   simulate('simulate: ledger', SIMULATIONS, { STEPS: '100000' }),
   simulate('simulate: pools', [POOLS], { STEPS: '1000000' }),
   simulate('simulate: customers', ['test/story/thief.test.ts'], { CASES: '100000' }),
+  BROKEN,
   {
     name: 'explore',
     args: ['test/run.ts', 'test/explore/long.ts'],
@@ -97,12 +100,16 @@ function count(text: string, pattern: RegExp): number {
 async function run({ name, args, env, cases, found }: Program): Promise<{ row: readonly string[]; isWell: boolean }> {
   const began = performance.now()
   const log = createWriteStream(`${FOLDER}/${name.replaceAll(/\W+/g, '-')}.log`)
-  const child = spawn(process.execPath, args, { stdio: ['ignore', 'pipe', 'pipe'], env: { ...process.env, ...env } })
+  const child = spawn(process.execPath, args, {
+    stdio: ['ignore', 'pipe', 'pipe'],
+    env: { ...env, ...process.env, SEED },
+  })
   let text = ''
   for (const stream of [child.stdout, child.stderr])
     stream.on('data', (part: Buffer) => {
       text += part.toString()
       log.write(part)
+      if (asked.length > 0) process.stdout.write(part)
     })
   const exit = await new Promise<number | string>(resolve =>
     child.on('close', (code, signal) => resolve(code ?? signal ?? '')),

@@ -3,21 +3,20 @@ import { fileURLToPath } from 'node:url'
 import t from 'tap'
 import { audit } from '../core/ledger/audit.ts'
 import { holdsOf, until } from './gateway.ts'
-import { json, ScriptedUpstream } from './upstream.ts'
+import { chatReply, json, ScriptedUpstream } from './upstream.ts'
 import { withVictims } from './victims.ts'
 import { text } from './stream-events.ts'
 
 /** The command as an operator runs it. `npm run test:all` has more processes, workers and kills. */
 
 const BODY = { model: 'acme/famC-5.5', max_tokens: 100, messages: [{ role: 'user', content: 'hi' }] }
-const USAGE = { prompt_tokens: 10, completion_tokens: 60 }
 const DELTA = text('thirty bytes of one long tale ')
 
-t.test('a gateway that is killed in the middle of a stream has charged each request once, and right', async t => {
+t.test('after a gateway is killed in a stream, each request is charged once, and right', async t => {
   const upstream = await ScriptedUpstream.start(t)
   upstream.script = ({ json: { stream } }, res) => {
     if (stream === true) res.writeHead(200, { 'content-type': 'text/event-stream' }).write(DELTA)
-    else json(res, { choices: [{ message: { content: 'x' }, finish_reason: 'stop' }], usage: USAGE })
+    else json(res, chatReply(10, 60))
   }
   const { survivor, place } = await withVictims(t, upstream, file =>
     file.setAll('ledger', { lease: '2s', reapEvery: '50ms' }),
@@ -25,7 +24,7 @@ t.test('a gateway that is killed in the middle of a stream has charged each requ
   const victim = await place.startProcess(t)
   const key = await survivor.key('famC', 1n)
   const account = await survivor.id(key)
-  t.match(await (await victim.chat(key, BODY)).json(), { usage: USAGE })
+  t.match(await (await victim.chat(key, BODY)).json(), chatReply(10, 60))
   const stream = await victim.chat(key, { ...BODY, stream: true })
   const read = stream.text().catch(() => undefined)
   const { ledger } = survivor.gateway
@@ -36,8 +35,8 @@ t.test('a gateway that is killed in the middle of a stream has charged each requ
   await until(async () => (await ledger.reads.balance(account)).held === 0n)
   const [reaped, whole] = await ledger.reads.history({ account }, { count: 10 })
   t.match(whole, { kind: 'settle', charge: 10n * 3000n + 60n * 15_000n })
-  const text = JSON.stringify({ ...BODY, stream: true }).length
-  t.match(reaped, { kind: 'reaped', charge: BigInt(Math.ceil(text / 3)) * 3000n + 10n * 15_000n })
+  const bodyBytes = JSON.stringify({ ...BODY, stream: true }).length
+  t.match(reaped, { kind: 'reaped', charge: BigInt(Math.ceil(bodyBytes / 3)) * 3000n + 10n * 15_000n })
   t.same((await audit(ledger, undefined, 'charges')).drifts, [])
 })
 

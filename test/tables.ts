@@ -20,7 +20,7 @@ export function rowsOf(page: string, heading: string): string[][] {
  */
 export function keepsTable(t: Test, file: URL, heading: string, rows: readonly (readonly string[])[]): void {
   if (process.env['WRITE_TABLES'] !== undefined) writeTable(file, heading, rows)
-  t.strictSame(rowsOf(readFileSync(file, 'utf8'), heading), rows)
+  t.strictSame(rowsOf(readFileSync(file, 'utf8'), heading), rows, 'WRITE_TABLES=1 with this test writes the table')
 }
 
 /** Writes the rows of the table of a page. */

@@ -15,12 +15,21 @@ interface Output {
   readonly json?: boolean
 }
 
-/** The code of commands that a group of them shares. */
+/** The code of the commands. */
 const CODE = {
+  audit: () => import('./audit.ts'),
   check: () => import('./check.ts'),
+  credit: () => import('./credit.ts'),
+  notices: () => import('./notices.ts'),
   plugins: () => import('./new-plugin.ts'),
+  rebuild: () => import('./rebuild.ts'),
+  records: () => import('./records.ts'),
+  reports: () => import('./reports.ts'),
+  schema: () => import('./schema.ts'),
   tokens: () => import('./tokens.ts'),
   upstreams: () => import('./upstreams.ts'),
+  usage: () => import('./usage.ts'),
+  why: () => import('./why.ts'),
 }
 
 /**
@@ -108,10 +117,7 @@ function addFileCommands({ program, terminal, file, run }: CommandLine): void {
     .description('print the JSON Schema of the configuration, for editors')
     .option('--markdown', 'print the reference of all options instead')
     .action((given: string | undefined, options: SchemaOptions) =>
-      run(
-        () => import('./schema.ts'),
-        ({ printSchema }, environment) => printSchema(environment, file(given), options),
-      ),
+      run(CODE.schema, ({ printSchema }, environment) => printSchema(environment, file(given), options)),
     )
 }
 
@@ -146,10 +152,7 @@ function addLedgerCommands({ program, onConfig }: CommandLine): void {
     .option('--reprice', 'also recompute each charge from its usage and prices')
     .option('--json', 'print JSON')
     .action((options: AuditOptions) =>
-      onConfig(
-        () => import('./audit.ts'),
-        ({ runAudit }, environment, config) => runAudit(environment, config, options),
-      ),
+      onConfig(CODE.audit, ({ runAudit }, environment, config) => runAudit(environment, config, options)),
     )
 
   program
@@ -160,20 +163,14 @@ function addLedgerCommands({ program, onConfig }: CommandLine): void {
     .option('--json', 'print JSON')
     .action((entry: string, options: CreditOptions) => {
       requireOptions(options, 'reason')
-      return onConfig(
-        () => import('./credit.ts'),
-        ({ creditEntry }, environment, config) => creditEntry(environment, config, entry, options),
+      return onConfig(CODE.credit, ({ creditEntry }, environment, config) =>
+        creditEntry(environment, config, entry, options),
       )
     })
   program
     .command('rebuild')
     .description('fill an empty store from the records')
-    .action(() =>
-      onConfig(
-        () => import('./rebuild.ts'),
-        ({ runRebuild }, environment, config) => runRebuild(environment, config),
-      ),
-    )
+    .action(() => onConfig(CODE.rebuild, ({ runRebuild }, environment, config) => runRebuild(environment, config)))
   program
     .command('records')
     .description('move the records to another database')
@@ -184,10 +181,7 @@ function addLedgerCommands({ program, onConfig }: CommandLine): void {
     .option(...JSON_OPTION)
     .action((options: CopyOptions) => {
       requireOptions(options, 'to')
-      return onConfig(
-        () => import('./records.ts'),
-        ({ copyRecords }, environment, config) => copyRecords(environment, config, options),
-      )
+      return onConfig(CODE.records, ({ copyRecords }, environment, config) => copyRecords(environment, config, options))
     })
 }
 
@@ -206,10 +200,7 @@ function addReportCommands({ program, onConfig }: CommandLine): void {
     .option('--csv', 'print comma-separated values')
     .option('--json', 'print JSON')
     .action((options: UsageOptions) =>
-      onConfig(
-        () => import('./usage.ts'),
-        ({ showUsage }, environment, config) => showUsage(environment, config, options),
-      ),
+      onConfig(CODE.usage, ({ showUsage }, environment, config) => showUsage(environment, config, options)),
     )
   program
     .command('failures')
@@ -219,19 +210,15 @@ function addReportCommands({ program, onConfig }: CommandLine): void {
     .option('--limit <number>', 'print at most so many', '50')
     .option(...JSON_OPTION)
     .action(options =>
-      onConfig(
-        () => import('./reports.ts'),
-        ({ listFailures }, environment, config) => listFailures(environment, config, options),
-      ),
+      onConfig(CODE.reports, ({ listFailures }, environment, config) => listFailures(environment, config, options)),
     )
   program
     .command('why <request>')
     .description('print what happened to one request, and why')
     .option(...JSON_OPTION)
     .action((request: string, options: Output) =>
-      onConfig(
-        () => import('./why.ts'),
-        ({ explainRequest }, environment, config) => explainRequest(environment, config, request, options),
+      onConfig(CODE.why, ({ explainRequest }, environment, config) =>
+        explainRequest(environment, config, request, options),
       ),
     )
 }
@@ -298,12 +285,7 @@ function addUpstreamCommands({ program, onConfig }: CommandLine): void {
     .description('try the stage that tells another system what happens')
     .command('test')
     .description('let the running gateway send a test, and print whether it was delivered')
-    .action(() =>
-      onConfig(
-        () => import('./notices.ts'),
-        ({ testNotices }, environment, config) => testNotices(environment, config),
-      ),
-    )
+    .action(() => onConfig(CODE.notices, ({ testNotices }, environment, config) => testNotices(environment, config)))
 }
 
 /** Accepts `--config` after any command. */

@@ -21,8 +21,8 @@ export async function configured(environment: Environment, file: string): Promis
 }
 
 /** Loads the configuration, and returns it with its text. Prints its problems and exits if there are any. */
-export async function loadOrExit(environment: Environment, file: string, chain: CheckChain): Promise<ValidConfig> {
-  const loaded = await loadConfig(file, environment.env, chain)
+export async function loadOrExit(environment: Environment, file: string, checkChain: CheckChain): Promise<ValidConfig> {
+  const loaded = await loadConfig(file, environment.env, checkChain)
   if (loaded.config) {
     hideSecrets(environment.scrubber, loaded.config)
     return loaded

@@ -3,7 +3,7 @@
 /** Tokens and sessions of operators, and redeem codes. */
 const OPERATORS = /\b(tg[as]-)[A-Za-z0-9]{8,}|\b(TG-)(?:[0-9A-Z]{5}-){4}[0-9A-Z]{5}/gi
 
-/** Removes secrets from text: what looks like a customer's key, an operator's token or a redeem code, and the credentials that it was given. */
+/** Removes secrets from text: what looks like a key, an operator's token or a redeem code, and the credentials it was given. */
 export class Scrubber {
   #secrets: readonly string[] = []
   /** Finds other secrets of customers. */

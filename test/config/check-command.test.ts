@@ -28,6 +28,14 @@ t.test('check prints every problem at once, with its line, and exits with 78', a
   t.equal(start.code, 78, 'start refuses it alike')
 })
 
+t.test('a command that runs no stage works although a stage is wrong', async t => {
+  const place = new Place(t, file => file.stage('key-info', { nonsense: 1 }).insertBefore('models', 'unknown'))
+  t.match(await place.run('check'), { code: 78, err: /2 problems/ })
+  const { key, id } = await place.key('famC', '1')
+  t.match(key, /^sk-/)
+  t.match(await place.run('keys', 'show', id), { code: 0, out: /famC/ })
+})
+
 t.test('check prints everything into a pipe, however long it is', async t => {
   const place = new Place(t, file =>
     file.setAll([], Object.fromEntries(Array.from({ length: 1000 }, (_, index) => [`unknown${index}`, 1]))),

@@ -79,5 +79,7 @@ t.test('keys are created and managed from the command line while the gateway run
     [['keys', 'creat'], /unknown command 'creat'/],
     [['keys', 'create', '--credits', '5'], /option --type is required/],
   ]
-  await Promise.all(mistakes.map(async ([args, err]) => t.match(await place.run(...args), { code: 2, err })))
+  await Promise.all(
+    mistakes.map(async ([args, err]) => t.match(await place.run(...args), { code: 2, err }, args.join(' '))),
+  )
 })

@@ -16,7 +16,7 @@ t.before(async () => {
 })
 
 function isOpenai(t: Test, answer: Answer, status: number, type: string, code: string, final = true): void {
-  t.equal(answer.status, status)
+  t.equal(answer.status, status, code)
   t.match(answer.json, { error: { type, code, message: String } })
   t.equal(answer.headers.get('x-should-retry'), final ? 'false' : null)
   t.ok(answer.headers.get('x-request-id'))
