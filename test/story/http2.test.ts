@@ -271,7 +271,7 @@ async function tunnel(t: Test, port: number): Promise<{ port: number; stop: () =
 t.test('a dead HTTP/2 connection is noticed, and the next request gets a new one', async t => {
   const upstream = await provider(t)
   const between = await tunnel(t, upstream.port)
-  const g = await gatewayFor(t, between.port, {}, { ping: '100ms' })
+  const g = await gatewayFor(t, between.port, {}, { ping: '1s' })
   const key = await g.key('famC')
   t.equal((await g.call(CHAT, { key, body: BODY })).status, 200)
   between.stop()
