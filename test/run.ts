@@ -91,6 +91,7 @@ const isRun = (file: string): boolean => reader.ran.has(file)
 const failed = [
   ...reader.failed,
   ...files.filter(file => !isRun(file)).map(file => `${file}: it has asserted nothing`),
+  ...(passed + reader.failed.length === 0 ? [`no test ${values.title === undefined ? 'ran' : 'has this title'}`] : []),
   ...(isCovered && isAll ? await belowFloor() : []),
 ]
 if (failed.length > 0)

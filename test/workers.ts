@@ -16,7 +16,16 @@ const running = new Set<ChildProcess>()
 
 /** Ends the processes that run. */
 export function killWorkers(): void {
-  for (const child of running) child.kill('SIGKILL')
+  for (const child of running) kill(child)
+}
+
+/** Kills a process, and what it has started. */
+function kill({ pid }: ChildProcess): void {
+  try {
+    if (pid !== undefined) process.kill(-pid, 'SIGKILL')
+  } catch {
+    // It has ended already.
+  }
 }
 
 /** Returns what matches a title. The parts of a template count, not its values. */
@@ -59,6 +68,8 @@ export async function runWorker(
 ): Promise<void> {
   const child = spawn(process.execPath, ['test/worker.ts'], {
     cwd: folder,
+    // A group of its own, which is killed as a whole.
+    detached: true,
     stdio: ['ignore', 'pipe', isShown ? 'inherit' : 'ignore'],
     env: {
       ...process.env,
@@ -73,7 +84,7 @@ export async function runWorker(
   )
   running.add(child)
   const output = reader.begin()
-  const limit = setTimeout(() => child.kill('SIGKILL'), limitMs)
+  const limit = setTimeout(() => kill(child), limitMs)
   for await (const line of createInterface({ input: child.stdout as NodeJS.ReadableStream }))
     if (output.read(line) === 'file') limit.refresh()
   output.end(await exit)

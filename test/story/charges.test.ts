@@ -203,29 +203,36 @@ t.test('a stream whose reasoning could be shown and is not ends when its time ha
 })
 
 t.test('a client that does not read pays for what its upstream produced', async t => {
-  const place = await sold(t, file =>
-    famC({ outputRate: 100_000 })(file).set('upstreams.famC.timeouts', { total: '3s' }),
-  )
+  const place = await sold(t, famC({ outputRate: 100_000 }))
   const { g, upstream } = place
   const key = await place.key('famC', '100')
   const body = JSON.stringify({ ...FAMC, stream: true })
+  const { opens: hasBegun, open: begins } = gate()
   upstream.script = async (_received, res) => {
     res.writeHead(200, { 'content-type': 'text/event-stream' })
     res.write(chunk({ role: 'assistant', content: '' }))
+    await hasBegun
     await sleep(400)
     while (!res.destroyed)
-      if (!res.write(chunk({ content: 'x', padding: 'x'.repeat(10_000) })))
+      if (!res.write(chunk({ content: 'x', padding: 'x'.repeat(100_000) }))) {
+        // A provider gives up a connection on which nothing moves.
+        const giveUp = setTimeout(() => res.destroy(), 3000)
         await new Promise(resolve => res.once('drain', resolve).once('close', resolve))
+        clearTimeout(giveUp)
+      }
   }
   const deaf = connect(g.gateway.port, '127.0.0.1')
-  deaf.pause()
+  deaf.once('data', () => {
+    deaf.pause()
+    begins()
+  })
   deaf.write(
     `POST ${CHAT} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer ${key}\r\ncontent-length: ${body.length}\r\n\r\n${body}`,
   )
   await until(() => upstream.requests.length === 1)
   await upstream.last.closed
-  deaf.destroy()
   const [entry] = await g.settled(key)
+  deaf.destroy()
   t.match(entry, { status: 'client_gone' })
   t.ok(entry?.output_tokens > 40_000, `${entry?.output_tokens} tokens, reasoning included`)
 })
