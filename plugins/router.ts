@@ -129,7 +129,7 @@ class Routing {
       const client = compaction && candidate.upstream.compaction === 'gateway' ? compaction : format
       limit.restore()
       if (candidate.format === client || !x.inference) return undefined
-      const translation = this.#translated(x, client, candidate.format)
+      const translation = this.#translated(x, client, candidate)
       return translation instanceof Promise ? translation.then(made => limit.raise(made)) : limit.raise(translation)
     }
     const { retry } = typeOf(config, key)
@@ -138,10 +138,11 @@ class Routing {
     return firstServing(compaction ? nativeFirst(served) : served, parts, nobody)
   }
 
-  #translated(x: Known, client: Format, spoken: Format): Promise<Translation> | Translation {
+  #translated(x: Known, client: Format, { format, upstream }: Candidate): Promise<Translation> | Translation {
     const asked = {
       client,
-      upstream: spoken,
+      upstream: format,
+      said: upstream.usage,
       body: x.body,
       headers: x.headers,
       asked: x.model.asked,

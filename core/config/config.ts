@@ -4,7 +4,7 @@
  */
 import type { SecretForms } from '../lib/prefixes.ts'
 import type { FailureRule } from '../formats/classify.ts'
-import type { CacheMarks, Format } from '../formats/index.ts'
+import type { CacheMarks, Format, SaidReading } from '../formats/index.ts'
 import type { Action, PolicyName } from '../formats/policies.ts'
 import type { Price } from '../money/price.ts'
 import type { AddressRanges } from '../lib/addresses.ts'
@@ -53,6 +53,8 @@ export interface Upstream {
   readonly speaks: readonly Format[]
   /** Who makes the compactions that clients ask for. */
   readonly compaction: 'native' | 'gateway'
+  /** How its reports of usage are meant, where they do not say it. */
+  readonly usage: SaidReading
   /** Output limit to send when the format requires one and neither the request nor the model has one. */
   readonly defaultOutput: number
   readonly accounts: readonly UpstreamAccount[]

@@ -162,6 +162,18 @@ export const UPSTREAM = {
       description:
         'Who makes the compaction that a responses client asks for. `native`: the gateway forwards the request to the provider, which must speak responses and make compactions. `gateway`: the gateway asks the model for a summary.',
     },
+    usage: section('How its reports of usage are meant, if they do not say it.', {
+      cached: {
+        type: 'string',
+        enum: ['inside', 'beside'],
+        description: 'Whether cached tokens are in the number of the input, or beside it.',
+      },
+      reasoning: {
+        type: 'string',
+        enum: ['inside', 'beside', 'rest'],
+        description: 'Whether reasoning is in the number of the output, beside it, or only in the total.',
+      },
+    }),
     onDisconnect: {
       type: 'string',
       enum: ['cancel', 'finish'],

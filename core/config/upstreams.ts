@@ -39,6 +39,7 @@ export function upstreamFromFile(raw: RawUpstream, name: string, reading: Upstre
     simulated: raw.url === SIMULATED,
     speaks,
     compaction: raw.compaction,
+    usage: { ...raw.usage },
     defaultOutput: raw.defaultOutput,
     accounts: raw.accounts.map((account, index) => {
       const at = [...path, 'accounts', index]

@@ -10,6 +10,7 @@ import type { OutgoingEvent, ReplyEvent, Rewriter } from './events.ts'
 import type { ItemReferences } from './item-references.ts'
 import type { Codec } from './translate/neutral.ts'
 import type { CountedUsage, Failure, FormatName, RawUsage, Reading } from './terms.ts'
+import type { SaidReading } from './usage-reading.ts'
 
 /** What a format needs to know in order to end a running stream. */
 export interface RunningStream {
@@ -145,8 +146,8 @@ export interface Format {
   modelOf(json: unknown): string | undefined
   /** The member of an event that holds the reply, and with it the name of the model, if it is not the event itself. */
   readonly replyMember?: string
-  /** The usage of a reply in normal form; undefined if it counts nothing. */
-  decodeUsage(raw: RawUsage): CountedUsage | undefined
+  /** The usage of a reply in normal form; undefined if it counts nothing. @param said what the operator says of its counters */
+  decodeUsage(raw: RawUsage, said?: SaidReading): CountedUsage | undefined
   /** Usage as this format spells it: `decodeUsage` reads it. */
   encodeUsage(usage: Usage): RawUsage
   /** The headers that say what is left of a key's rates. @param now milliseconds since the epoch */

@@ -34,6 +34,7 @@ export {
 } from './extras.ts'
 export { KNOWN_MEMBERS } from './members.ts'
 export { UsageTally } from './tally.ts'
+export type { SaidReading } from './usage-reading.ts'
 export { translateRequest, type TranslatedRequest, type TranslationJob } from './translate/translate-request.ts'
 export {
   type ReplyJob,

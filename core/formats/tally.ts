@@ -3,6 +3,7 @@ import type { CallName, Calls } from '../money/price.ts'
 import { fitted, inputTokens } from '../money/usage.ts'
 import { object } from './json.ts'
 import { listedPaths } from './usage-counters.ts'
+import type { SaidReading } from './usage-reading.ts'
 import type { CountedUsage, RawUsage, Reading, SeenCall, SeenRound } from './terms.ts'
 import type { Format } from './format.ts'
 import type { ProviderTool } from './provider-tools.ts'
@@ -17,6 +18,7 @@ const NO_ROUNDS: readonly TalliedRound[] = []
 /** What one reply has reported so far. */
 export class UsageTally {
   #format: Pick<Format, 'decodeUsage'>
+  #said: SaidReading | undefined
   #raw: RawUsage | undefined
   #counted: CountedUsage | undefined
   /** The usage that was decoded last. */
@@ -35,13 +37,16 @@ export class UsageTally {
   readonly #seen = new Map<string, SeenCall>()
   #counts: Calls | undefined
 
-  constructor(format: Pick<Format, 'decodeUsage'>) {
+  /** @param said what the operator says of the provider's counters */
+  constructor(format: Pick<Format, 'decodeUsage'>, said?: SaidReading) {
     this.#format = format
+    this.#said = said
   }
 
   /** Forgets everything: the request goes to another account. @param format which that account speaks */
-  restart(format: Pick<Format, 'decodeUsage'>): void {
+  restart(format: Pick<Format, 'decodeUsage'>, said?: SaidReading): void {
     this.#format = format
+    this.#said = said
     this.#raw = this.#counted = this.#counts = this.#last = undefined
     this.#prompt = this.#roundsReported = this.#pass = 0
     this.#hasEnded = false
@@ -63,7 +68,7 @@ export class UsageTally {
     for (const path of report.unread ?? []) this.#unread.add(path)
     const isFirst = this.#raw === undefined
     this.#raw = merged(this.#raw, usage)
-    const counted = isFirst ? report : this.#format.decodeUsage(this.#raw)
+    const counted = isFirst ? report : this.#format.decodeUsage(this.#raw, this.#said)
     if (!counted) return
     const { input, ...classes } = counted.usage
     const apart = inputTokens({ ...classes, input: 0 })
@@ -149,7 +154,7 @@ export class UsageTally {
 
   /** Decodes the usage of an event, once. */
   #decoded(usage: RawUsage): CountedUsage | undefined {
-    if (this.#last?.usage !== usage) this.#last = { usage, report: this.#format.decodeUsage(usage) }
+    if (this.#last?.usage !== usage) this.#last = { usage, report: this.#format.decodeUsage(usage, this.#said) }
     return this.#last.report
   }
 

@@ -95,8 +95,6 @@ export interface CountedUsage {
   readonly passes?: readonly Pass[]
   /** Set if the usage object has neither all input nor all output, or only zeros. */
   readonly empty?: boolean
-  /** Tokens of the total that no counter explains. They are output as far as there was time, and input beyond that. */
-  readonly unexplained?: number
   /** All tokens by the upstream's own sum, if that is not the sum of the counters. */
   readonly total?: number
   /** Paths in the usage object that were not understood. */

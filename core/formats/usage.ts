@@ -5,15 +5,8 @@ import { inputTokens, type Usage } from '../money/usage.ts'
 import { object, positive, text } from './json.ts'
 import { callsNamed } from './provider-tools.ts'
 import type { CountedUsage, Json, Pass, RawUsage } from './terms.ts'
-import {
-  countAt,
-  countOf,
-  countsOf,
-  countTokens,
-  INCLUSIVE_COUNTERS,
-  listedPaths,
-  type TokenCounts,
-} from './usage-counters.ts'
+import { countAt, countOf, countsOf, INCLUSIVE_COUNTERS, listedPaths } from './usage-counters.ts'
+import { countTokens, type SaidReading, type TokenCounts } from './usage-reading.ts'
 
 /** Dollars as a plain decimal with nine places, rounded up: from a number, or from whole ten-billionths. */
 export function dollarsOf(raw: Json): string | undefined {
@@ -55,8 +48,8 @@ export function encodeInclusive(usage: Usage, names: InclusiveNames): RawUsage {
  * Reads usage of a format in which cached and written tokens are part of the input, and reasoning is part of the
  * output.
  */
-export function countInclusive(raw: RawUsage): CountedUsage | undefined {
-  const { usage, ...tokens } = countTokens(raw, INCLUSIVE_COUNTERS)
+export function countInclusive(raw: RawUsage, said?: SaidReading): CountedUsage | undefined {
+  const { usage, ...tokens } = countTokens(raw, INCLUSIVE_COUNTERS, said)
   // The number of tool calls is only useful with their kinds.
   if (!raw['server_side_tool_usage_details'] && (countOf(raw['num_server_side_tools_used']) ?? 0) > 0)
     tokens.unread.add('num_server_side_tools_used')
@@ -74,11 +67,11 @@ interface Said extends Omit<TokenCounts, 'usage'> {
 /** A usage in normal form. Undefined if the object says nothing. */
 export function counted(
   usage: Usage,
-  { raw, hasInput, hasOutput, unexplained, total, unread, odd, conditions, passes }: Said,
+  { raw, hasInput, hasOutput, total, unread, odd, conditions, passes }: Said,
 ): CountedUsage | undefined {
   // Counters without all input or all output, such as cached tokens or a total alone, are not a usage; nor are zeros.
   const sum = inputTokens(usage) + usage.output
-  const isEmpty = (!hasInput && !hasOutput) || sum + unexplained === 0
+  const isEmpty = (!hasInput && !hasOutput) || sum === 0
   if (isEmpty) {
     for (const path of odd) unread.add(path)
   }
@@ -88,7 +81,6 @@ export function counted(
     usage,
     complete: hasInput && hasOutput,
     ...(isEmpty && { empty: true }),
-    ...(unexplained > 0 && { unexplained }),
     ...(total !== undefined && { total }),
     ...(unread.size > 0 && { unread: listedPaths(unread) }),
     ...(odd.size > 0 && { odd: [...odd] }),
@@ -103,6 +95,11 @@ function reportedCalls(raw: RawUsage, unread: Set<string>): Calls | undefined {
   for (const member of ['server_side_tool_usage_details', 'server_tool_use']) {
     const details = object(raw[member])
     if (details) return callsNamed(details, countsOf(raw, member, unread))
+  }
+  const searched = countOf(object(object(raw['plugins'])?.['search'])?.['count'])
+  if (searched !== undefined) {
+    unread.delete('plugins.search.count')
+    return { webSearch: searched }
   }
   const name = raw['num_sources_used'] === undefined ? 'num_search_queries' : 'num_sources_used'
   const searches = countAt(name, raw[name], unread)

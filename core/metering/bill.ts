@@ -8,7 +8,7 @@ import { type BilledUsage, chargeAll } from '../money/price.ts'
 import { assertMoney } from '../money/assertions.ts'
 import { inputTokens, NO_USAGE, plus, type Usage } from '../money/usage.ts'
 import { cancelParts, imagesApart } from './charge.ts'
-import { type Billable, bounded, cancelUsage, observed, plausible, reportOf, type Terms } from './estimate.ts'
+import { type Billable, bounded, cancelUsage, observed, plausible, type Terms } from './estimate.ts'
 import { billed, dearerServer, plausibleCalls, unpriced } from './pricing.ts'
 
 /** The charge of a finished exchange and its derivation. */
@@ -139,7 +139,7 @@ const RULES: Readonly<Record<Rule, (of: Case) => Charged>> = {
 
 /** Returns the bill of a finished exchange. */
 export function billFor(x: Billable, outcome: Outcome, terms: Terms): Bill {
-  const reported = reportOf(x, terms)
+  const reported = x.tally.usage()
   const rule = ruleFor(x, outcome, terms)
   const failed = outcome.kind === 'failed' || x.tally.failure !== undefined
   const charged = RULES[rule]({ x, terms, reported })
@@ -199,7 +199,7 @@ function endedBy({ tally }: Billable, outcome: Exclude<Outcome, { kind: 'answere
 }
 
 function reportedOf(x: Billable, outcome: Outcome, terms: Terms): Reported {
-  const reported = reportOf(x, terms)
+  const reported = x.tally.usage()
   if (!reported) return 'none'
   if (!plausible(reported, x, terms)) return 'implausible'
   // A final report is the whole truth, even if the client did not wait for it and whatever happened to the reply.

@@ -142,21 +142,9 @@ export function cancelUsage(x: Billable, terms: Terms, ahead: readonly number[] 
     : usage
 }
 
-/**
- * Returns what the upstream has reported so far. Tokens that only the total has are output, as far as the model had time to
- * generate them, and otherwise input.
- */
-export function reportOf(x: Billable, terms: Terms): CountedUsage | undefined {
-  const reported = x.tally.usage()
-  if (!reported?.unexplained) return reported
-  const { usage, unexplained } = reported
-  const more = Math.max(0, Math.min(unexplained, byClock(x, terms, x.elapsedMs) - usage.output))
-  return { ...reported, usage: { ...usage, output: usage.output + more, input: usage.input + unexplained - more } }
-}
-
 /** Returns what the upstream has reported so far if it is plausible. */
 export function plausibleReport(x: Billable, terms: Terms): CountedUsage | undefined {
-  const reported = reportOf(x, terms)
+  const reported = x.tally.usage()
   return reported && plausible(reported, x, terms) ? reported : undefined
 }
 

@@ -42,15 +42,19 @@ const hideUsage: Rewriter = {
   },
 }
 
-/** The usage of a chunk, or of a JSON reply. Some vendors put it into a choice, or into a member of their own. */
+/**
+ * The usage of a chunk, or of a JSON reply. Some vendors put it into a choice, or into a member of their own, or its cached part
+ * beside it.
+ */
 function usageOf(chunk: Json): Json | undefined {
-  return (
+  const usage =
     object(chunk['usage']) ??
     object(object(chunk['x_groq'])?.['usage']) ??
     list(chunk['choices'])
       .map(choice => object(object(choice)?.['usage']))
-      .find(usage => usage !== undefined)
-  )
+      .find(each => each !== undefined)
+  const cache_n = object(chunk['timings'])?.['cache_n']
+  return usage && cache_n !== undefined ? { ...usage, timings: { cache_n } } : usage
 }
 
 function read(json: unknown): Reading {
@@ -158,7 +162,7 @@ export const chatCompletions: Format = {
   },
   read,
   modelOf: json => text(object(json)?.['model']),
-  decodeUsage: raw => countInclusive(raw),
+  decodeUsage: countInclusive,
   encodeUsage: usage => encodeInclusive(usage, USAGE),
   rateHeaders: openaiRateHeaders,
   status: error => error.status,

@@ -4,18 +4,19 @@ import type { CountedUsage, Pass, RawUsage } from '../terms.ts'
 import { callsNamed } from '../provider-tools.ts'
 import { list, object, text } from '../json.ts'
 import { counted, reportedConditions } from '../usage.ts'
-import { countsOf, countTokens, EXCLUSIVE_COUNTERS } from '../usage-counters.ts'
+import { countsOf, EXCLUSIVE_COUNTERS } from '../usage-counters.ts'
+import { countTokens, type SaidReading } from '../usage-reading.ts'
 
 /** Usage in normal form; undefined if it counts nothing. */
-export function count(raw: RawUsage): CountedUsage | undefined {
+export function count(raw: RawUsage, said?: SaidReading): CountedUsage | undefined {
   // After a compaction the top-level counters are those of the last pass only. All passes are billed.
   const iterations = list(raw['iterations'])
     .map(object)
     .filter(pass => pass !== undefined)
-  const own = countTokens(raw, EXCLUSIVE_COUNTERS)
+  const own = countTokens(raw, EXCLUSIVE_COUNTERS, said)
   // If only passes of other models are listed, the top-level counters are the model's own.
   const isOwn = iterations.every(pass => otherModel(pass) !== undefined)
-  const listed = iterations.map(pass => ({ model: otherModel(pass), ...countTokens(pass, EXCLUSIVE_COUNTERS) }))
+  const listed = iterations.map(pass => ({ model: otherModel(pass), ...countTokens(pass, EXCLUSIVE_COUNTERS, said) }))
   const all = isOwn ? [{ model: undefined, ...own }, ...listed] : listed
   const passes = all.map(({ model, usage }): Pass => ({ model, usage, ...(model !== undefined && { separate: true }) }))
   const unread = new Set([own, ...listed].flatMap(each => [...each.unread]))
@@ -29,7 +30,6 @@ export function count(raw: RawUsage): CountedUsage | undefined {
       raw,
       hasInput: all.every(({ hasInput }) => hasInput),
       hasOutput: all.every(({ hasOutput }) => hasOutput),
-      unexplained: iterations.length === 0 ? own.unexplained : 0,
       total: own.total,
       unread,
       odd: new Set([own, ...listed].flatMap(each => [...each.odd]).concat(passesAreLess ? ['iterations'] : [])),

@@ -181,7 +181,7 @@ export const responses: Format = {
   read,
   replyMember: 'response',
   modelOf: json => text((object(object(json)?.['response']) ?? object(json))?.['model']),
-  decodeUsage: raw => withImages(countInclusive(raw), object(raw['image_gen'])),
+  decodeUsage: (raw, said) => withImages(countInclusive(raw, said), object(raw['image_gen'])),
   encodeUsage: usage => encodeInclusive(usage, USAGE),
   rateHeaders: openaiRateHeaders,
   status: error => error.status,

@@ -10,6 +10,7 @@ import { fitId, namesOf, ownId, renameId, type Taken } from './passthrough.ts'
 import { object } from '../json.ts'
 import { eventsOf, replyOf, PartOrder } from './part-order.ts'
 import { UsageTally } from '../tally.ts'
+import type { SaidReading } from '../usage-reading.ts'
 import { bufferOf, byName, type CalledTool } from './translate-request.ts'
 
 /** The two formats, and the request. */
@@ -17,6 +18,8 @@ interface Parties {
   readonly client: Format
   readonly upstream: Format
   readonly requestId: string
+  /** What the operator says of the upstream's counters. */
+  readonly said?: SaidReading | undefined
 }
 
 /** A whole reply to translate. Apart from the formats, it can be sent to another thread. */
@@ -36,14 +39,11 @@ export interface ReplyJob extends Parties {
  * @returns the bytes to send: JSON, or the events of a stream if the client asked for one
  * @throws GatewayError upstream_failed if the bytes are not a reply
  */
-export function translateReply({ client, upstream, requestId, bytes, stream, context }: ReplyJob): Uint8Array {
+export function translateReply({ bytes, stream, context, ...between }: ReplyJob): Uint8Array {
   const members = new Map(context.members)
   const member = (name: string): unknown => (members.has(name) ? parseExact(members.get(name) ?? '') : undefined)
-  const replies = new ReplyTranslation(
-    { client, upstream, requestId },
-    { ...context, member, tools: byName(context.tools) },
-  )
-  const event = new ReplyEvent(upstream, '', bufferOf(bytes).toString('utf8'))
+  const replies = new ReplyTranslation(between, { ...context, member, tools: byName(context.tools) })
+  const event = new ReplyEvent(between.upstream, '', bufferOf(bytes).toString('utf8'))
   const events = stream ? replies.toStream(event) : [replies.reply(event)]
   return Buffer.from(events.map(({ type, data }) => (stream ? frame(type, data) : data)).join(''))
 }
@@ -108,8 +108,8 @@ export class ReplyTranslation {
 
   /** The reply in the client's format, with the usage that the events report. */
   #asEvent(reply: Reply, events: readonly ReplyEvent[]): ReplyEvent {
-    const { client, upstream } = this.#between
-    const tally = new UsageTally(upstream)
+    const { client, upstream, said } = this.#between
+    const tally = new UsageTally(upstream, said)
     for (const { reading } of events) if (reading.usage) tally.addUsage(reading.usage)
     const usage = client.encodeUsage(tally.usage()?.usage ?? NO_USAGE)
     try {
@@ -141,7 +141,7 @@ export class StreamTranslation {
     this.#calls = new ClientsCalls(names)
     this.#encoder = between.client.codec.encoder(context)
     this.#decoder = between.upstream.codec.decoder()
-    this.#tally = new UsageTally(between.upstream)
+    this.#tally = new UsageTally(between.upstream, between.said)
   }
 
   /** The client has its whole reply. Later events of the upstream are ignored. */

@@ -5,6 +5,7 @@ import { parseExact, present } from './decoding.ts'
 import type { Format } from '../format.ts'
 import { DroppedFields } from './dropped-fields.ts'
 import type { ModelTraits, ReplyContext } from './neutral.ts'
+import type { SaidReading } from '../usage-reading.ts'
 import { type ReplyJob, ReplyTranslation, translateReply } from './translate-reply.ts'
 import { bufferOf, byName, translateRequest, type TranslatedRequest, type TranslationJob } from './translate-request.ts'
 
@@ -20,6 +21,8 @@ export interface Between {
   readonly requestId: string
   /** Milliseconds since the epoch. */
   readonly startedAt: number
+  /** What the operator says of the upstream's counters. */
+  readonly said?: SaidReading | undefined
   /** Translates what is large; without it, everything is translated here. */
   readonly elsewhere?: Translator
 }
@@ -60,7 +63,7 @@ export class Translation {
     this.#large = translated !== undefined
     this.#translated = translated ?? translateRequest(jobOf(between))
     const { tools, usageAsked, dropped, streams } = this.#translated
-    const { body, asked, startedAt, client, upstream, requestId } = between
+    const { body, asked, startedAt, client, upstream, requestId, said } = between
     const members = new Map<string, unknown>()
     const member = (name: string): unknown => {
       const view = members.has(name) ? undefined : body.view(name)
@@ -68,7 +71,7 @@ export class Translation {
       return members.get(name)
     }
     this.#context = { model: asked, at: Math.floor(startedAt / 1000), usageAsked, member, tools: byName(tools) }
-    this.replies = new ReplyTranslation({ client, upstream, requestId }, this.#context)
+    this.replies = new ReplyTranslation({ client, upstream, requestId, said }, this.#context)
     this.dropped = new DroppedFields(dropped)
     this.streams = streams
   }
@@ -113,14 +116,14 @@ export class Translation {
    * @throws GatewayError as `translateReply` does
    */
   async largeReply(bytes: Uint8Array): Promise<Buffer> {
-    const { client, upstream, requestId, body, elsewhere } = this.#between
+    const { client, upstream, requestId, said, body, elsewhere } = this.#between
     const { model, at, usageAsked, tools } = this.#context
     const members = client.codec.repeats.flatMap(name => {
       const view = body.view(name)
       return view ? [[name, view.bytes.toString('utf8')] as const] : []
     })
     const context = { model, at, usageAsked, tools: [...tools.values()], members }
-    const job: ReplyJob = { client, upstream, requestId, bytes, stream: this.streams, context: context }
+    const job: ReplyJob = { client, upstream, requestId, said, bytes, stream: this.streams, context: context }
     return bufferOf(elsewhere ? await elsewhere.reply(job) : translateReply(job))
   }
 }
