@@ -189,6 +189,13 @@ export class GatewayError extends Error {
   }
 }
 
+/** A stage throws it if the store has another record of the key than the request began with: the request begins again. */
+export class KeyChanged extends GatewayError {
+  constructor() {
+    super('unavailable')
+  }
+}
+
 /** A client is asked to try again within this time, in milliseconds. A later time makes the error final. */
 const NEAR_MS = 60_000
 

@@ -69,13 +69,16 @@ export default defineBuiltIn({
         const secret = credentialOf(x.headers)
         if (secret === undefined) throw new GatewayError('missing_key')
         if (!beginsAsSecret(secret, config.keys.prefixes)) throw new GatewayError('invalid_key')
-        const found = keys.find(secret)
-        if (found instanceof Promise) return found.then(key => admit(x, secret, key))
+        const found = x.inference ? keys.find(secret) : keys.findRecent(secret)
+        const isRead = found instanceof Promise
         // A key that was just enabled or topped up is accepted, and one whose balance just got other keys sees only its own
         // requests.
-        return found && ((!x.inference && x.path !== x.format.counting) || fault(x, found))
-          ? keys.refind(secret).then(key => admit(x, secret, key))
-          : admit(x, secret, found)
+        const isDoubtful = !isRead && found && ((!x.inference && x.path !== x.format.counting) || fault(x, found))
+        if (!isRead && !isDoubtful) return admit(x, secret, found)
+        return Promise.resolve(isRead ? found : keys.refind(secret)).then(key => {
+          x.keyIsCurrent = true
+          return admit(x, secret, key)
+        })
       },
     }
   },

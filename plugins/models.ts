@@ -56,7 +56,7 @@ export default defineBuiltIn({
       const secret = presented(x.headers)
       if (secret === undefined) return all
       // The public list does not depend on the store.
-      const key = await Promise.resolve(keys.find(secret)).catch(() => undefined)
+      const key = await Promise.resolve(keys.findRecent(secret)).catch(() => undefined)
       return (key?.status === 'active' && ofKey(key)) || all
     }
     return {

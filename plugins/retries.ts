@@ -46,6 +46,8 @@ export default defineBuiltIn({
     return {
       request(x) {
         const header = x.headers['idempotency-key']
+        // A request that begins again is the same one.
+        if (requests.requestOf(x)) return
         return mayBeSentAgain(x.headers) ? requests.retried(x, header) : undefined
       },
       settle(x, outcome) {

@@ -137,12 +137,8 @@ class Meter {
       address: this.#rates.address,
     })
     const { groups } = this.#host.config
-    const [keyHold, quotaHolds] = await this.#holder.hold(request, x, limits, key => {
-      // The record of the key may have changed since it was read.
-      const now = key === x.key ? limits : metering.limitsOf(type, key)
-      if (key !== x.key) metering.admit(x, now, groups)
-      return metering.boundsOf(x, key, now, { groups, tokens })
-    })
+    const bounds = metering.boundsOf(x, x.key, limits, { groups, tokens })
+    const [keyHold, quotaHolds] = await this.#holder.hold({ ...request, bounds }, x, limits)
     this.#planEvents.note(keyHold)
     const aheadTokens = type.holdAhead * x.format.choices(x.body)
     // Another account may have been chosen for its quota, which may speak another format.

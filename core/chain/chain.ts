@@ -3,7 +3,7 @@
  * request passed, the last one first. When the exchange has ended, each of them settles.
  */
 import { deadline } from '../lib/deadline.ts'
-import { GatewayError, Reply } from '../errors.ts'
+import { GatewayError, KeyChanged, Reply } from '../errors.ts'
 import type { Outcome } from '../exchange/exchange.ts'
 import type { HttpExchange } from '../exchange/http-exchange.ts'
 import { learn } from '../exchange/members.ts'
@@ -20,6 +20,12 @@ import {
   ReplyOverride,
 } from './reply-hooks.ts'
 
+/** How often a request begins again, at most, because its key keeps changing. */
+const AGAIN_MAX = 3
+
+/** Reads the record of a key again. @returns whether it has changed */
+export type RereadKey = (x: HttpExchange) => Promise<boolean>
+
 /** Sends a request to its upstream and relays the reply. */
 export type Forward = (x: HttpExchange, up: ReplyHooks) => Promise<Outcome>
 
@@ -30,14 +36,19 @@ export class Chain {
   readonly #log: Log
   readonly #limitMs: number
   readonly #book: RequestBook
+  readonly #rereadKey: RereadKey
+  /** The stage that finds the key; -1 if there is none. */
+  readonly #keyAt: number
 
   /** @param limitMs milliseconds that a promise of a hook may take */
-  constructor(stages: readonly PlacedStage[], log: Log, limitMs: number, book: RequestBook) {
+  constructor(stages: readonly PlacedStage[], log: Log, limitMs: number, book: RequestBook, rereadKey: RereadKey) {
     this.#stages = stages
     this.#up = { stages, hooks: new HookLists(stages), log, limitMs }
     this.#log = log
     this.#limitMs = limitMs
     this.#book = book
+    this.#rereadKey = rereadKey
+    this.#keyAt = stages.findIndex(({ plugin }) => plugin.gives.includes('key'))
   }
 
   /** Takes an exchange to its end. Never rejects. */
@@ -93,8 +104,36 @@ export class Chain {
     }
   }
 
+  /**
+   * Takes a request down. A cached record of its key is trusted until the store, or a stage that refuses the request by it, shows
+   * that it has changed. Then the request begins again from the key.
+   */
   async #down(x: HttpExchange, up: ReplyHooks): Promise<Reply | undefined> {
-    for (const placed of this.#stages) {
+    for (let times = 0; ; times++) {
+      try {
+        return await this.#pass(x, up)
+      } catch (thrown) {
+        if (times === AGAIN_MAX || !(await this.#mayBeginAgain(x, up.count, thrown))) throw thrown
+        x.beginAgain(this.#stages.slice(this.#keyAt).flatMap(({ plugin }) => plugin.gives))
+        up.backTo(this.#keyAt)
+      }
+    }
+  }
+
+  /** @param at the stage that has thrown */
+  async #mayBeginAgain(x: HttpExchange, at: number, thrown: unknown): Promise<boolean> {
+    if (at <= this.#keyAt || this.#keyAt === -1) return false
+    if (thrown instanceof KeyChanged) {
+      await this.#rereadKey(x)
+      return true
+    }
+    const mayDepend = this.#stages[at]?.plugin.needs.includes('key') && GatewayError.from(thrown).status < 500
+    // Without the store the refusal stands.
+    return mayDepend === true && !x.keyIsCurrent && this.#rereadKey(x).catch(() => false)
+  }
+
+  async #pass(x: HttpExchange, up: ReplyHooks): Promise<Reply | undefined> {
+    for (const placed of this.#stages.slice(up.count)) {
       try {
         const result: unknown = placed.stage.request?.(known(x))
         const given = result instanceof Promise ? await this.#limited(result, x, placed) : result

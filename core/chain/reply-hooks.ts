@@ -90,6 +90,16 @@ export class ReplyHooks {
     this.#passed++
   }
 
+  /** How many stages let the request pass. */
+  get count(): number {
+    return this.#passed
+  }
+
+  /** The request begins again at a stage. */
+  backTo(index: number): void {
+    this.#passed = index
+  }
+
   /**
    * Runs the attempt hooks before the request goes out again: to another account, or shortened to the same one.
    * @param failed the attempt before

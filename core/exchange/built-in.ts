@@ -60,6 +60,8 @@ export interface BuiltInExchange extends Omit<Exchange, Fact | 'format' | 'read'
   readonly over: boolean
   /** Where the reply goes. */
   readonly outlet: Outlet
+  /** Whether the store has shown, during this request, that the record of its key is the latest one. */
+  keyIsCurrent: boolean
   /** Notes whose request it is. */
   identify(key: Key): void
   /**

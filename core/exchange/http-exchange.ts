@@ -5,7 +5,7 @@ import { promptTexts } from '../formats/prompt.ts'
 import { hasBody, readBody } from '../client/read-body.ts'
 import { checkHeaders, errorHeaders, GatewayError, Reply } from '../errors.ts'
 import type { Attempt, Key, Model, Outcome, StopReason } from './exchange.ts'
-import { REPORTING_EXCHANGE } from './members.ts'
+import { forget, REPORTING_EXCHANGE } from './members.ts'
 import type { BuiltInExchange, BuiltInFacts, Route } from './built-in.ts'
 import { formatAbove, formatOf, PLAIN, type Format } from '../formats/index.ts'
 import { groupOf } from '../lib/addresses.ts'
@@ -54,6 +54,7 @@ export class HttpExchange implements BuiltInExchange, Indexed, ReplyExchange, Re
   readonly tally!: BuiltInFacts['tally']
   readonly runningHold!: BuiltInFacts['runningHold']
   caller: Key | undefined = undefined
+  keyIsCurrent = false
   /** The attempts at upstream accounts so far. */
   readonly attempts: Attempt[] = []
   /** What the last account that failed said. The message is its provider's and may repeat the request. */
@@ -93,6 +94,8 @@ export class HttpExchange implements BuiltInExchange, Indexed, ReplyExchange, Re
   readonly #whenOver = new Set<(why: EndCause) => void>()
   /** Bytes of memory that were reserved for the body. */
   #bodyMemoryBytes = 0
+  /** The body, for stages that read it again. */
+  #received: Buffer | undefined
 
   constructor(req: IncomingMessage, res: ServerResponse, setup: RequestSetup, server: ServerResources) {
     const { path, rawQuery } = targetOf(req.url)
@@ -206,12 +209,34 @@ export class HttpExchange implements BuiltInExchange, Indexed, ReplyExchange, Re
         own -= bytes
         if (own < 0) this.reserve(Math.min(bytes, -own) * BODY_COPIES)
       }
+      if (this.#received) return await this.#readAgain(this.#received, reserve, watch)
       const { limits, owner } = this
       const wish = { limit, limits, reserve, watch: (all: Buffer) => watch?.(all), owner }
       return await readBody(this.#req, this.#reply.res, wish)
     } finally {
       if (this.phase === 'reading-body') this.phase = 'request'
     }
+  }
+
+  async #readAgain(
+    all: Buffer,
+    reserve: (bytes: number) => void,
+    watch?: (all: Buffer) => boolean | void,
+  ): Promise<Buffer> {
+    this.#received = undefined
+    reserve(all.length)
+    while (watch?.(all) === false) await new Promise(setImmediate)
+    return all
+  }
+
+  /** Forgets facts, so that the stages that give them can run again. */
+  beginAgain(facts: readonly string[]): void {
+    if (this.body) {
+      this.#received = this.body.received
+      this.release(this.#bodyMemoryBytes)
+      this.#bodyMemoryBytes = 0
+    }
+    forget(this, facts)
   }
 
   prompt(): Promise<readonly string[]> {

@@ -25,6 +25,14 @@ export const REPORTING_EXCHANGE = reportingMisspelt(
 
 Object.setPrototypeOf(Body.prototype, reportingMisspelt('x.body', BODY_MEMBERS))
 
+/** Forgets facts, so that they can be given again. */
+export function forget(x: object, facts: readonly string[]): void {
+  for (const fact of facts) {
+    if (isBuiltIn(fact)) (x as Record<string, unknown>)[fact] = undefined
+    else Reflect.deleteProperty(x, fact)
+  }
+}
+
 /**
  * Adds the facts that a request hook has returned.
  * @throws TypeError if they are not exactly those in `gives`, or one has the name of another member

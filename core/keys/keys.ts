@@ -1,6 +1,5 @@
 /** Customers' keys, as requests find them. The secrets themselves are never stored. */
 import { timingSafeEqual } from 'node:crypto'
-import type { LRUCache } from 'lru-cache'
 import { GatewayError } from '../errors.ts'
 import type { Whose } from '../records/entry.ts'
 import type { KeyRecord } from '../records/key-records.ts'
@@ -76,7 +75,8 @@ export class Keys {
   /** A reload changes them. */
   settings: KeySettings
   /** Cached records by the digests of their secrets. */
-  readonly #found: LRUCache<string, Key>
+  readonly #found = lru<string, Cached>(CACHED_MAX)
+  readonly #cacheMs: number
   /**
    * Digests of unknown secrets, with the epoch of the store that did not know them. A separate cache, so that guesses
    * displace only other guesses.
@@ -88,7 +88,7 @@ export class Keys {
   readonly #reading = new Map<string, Reading>()
 
   /**
-   * @param cacheMs how long a record is cached; a hold always checks the record's version as well
+   * @param cacheMs how long a record is used for requests that hold nothing
    */
   constructor(ledger: Ledger, cacheMs: number, now: () => number, settings = NO_SETTINGS) {
     this.settings = settings
@@ -104,19 +104,29 @@ export class Keys {
       },
       () => this.settings,
     )
-    // Reading the clock for every look-up would cost more than it is worth.
-    this.#found = lru(CACHED_MAX, { ttl: Math.max(cacheMs, 1), ttlResolution: Math.min(cacheMs / 10, 100) })
+    this.#cacheMs = cacheMs
   }
 
   /**
-   * Finds a key by its secret, from the cache if possible. An unknown secret is remembered for a few seconds.
+   * Finds a key by its secret, from the cache if possible: for requests that hold, which shows whether the record is the latest
+   * one. An unknown secret is remembered for a few seconds.
    * @throws GatewayError unavailable, as a rejection
    */
   find(secret: string): Key | undefined | Promise<Key | undefined> {
+    return this.#cached(secret, Infinity)
+  }
+
+  /** Like `find`, but from a record that was read within `ledger.keyCache`: for requests that hold nothing. */
+  findRecent(secret: string): Key | undefined | Promise<Key | undefined> {
+    return this.#cached(secret, this.#cacheMs)
+  }
+
+  #cached(secret: string, mostMs: number): Key | undefined | Promise<Key | undefined> {
     const digest = secretDigest(secret)
     const found = this.#found.get(digest)
     const { open, epoch } = this.#ledger.continuity
-    if (found || (open && this.#absent.get(digest) === epoch)) return found
+    if (found && (mostMs === Infinity || performance.now() - found.readAt < mostMs)) return found.key
+    if (open && this.#absent.get(digest) === epoch) return undefined
     return this.#reading.get(digest)?.answer ?? this.#read(digest, secret)
   }
 
@@ -134,6 +144,16 @@ export class Keys {
     const reading = this.#reading.get(digest)
     if (!reading) return this.#read(digest, secret)
     return (reading.next ??= reading.answer.catch(() => undefined).then(() => this.#read(digest, secret)))
+  }
+
+  /**
+   * Reads a key again. @returns whether its record, or the plan of its balance, is another one than this
+   * @throws GatewayError unavailable, as a rejection
+   */
+  async hasChanged(secret: string, before: Key): Promise<boolean> {
+    const key = await this.refind(secret)
+    const names = ['account', 'version', 'rotation', 'status'] as const
+    return !key || names.some(name => key[name] !== before[name]) || key.plan?.version !== before.plan?.version
   }
 
   #read(digest: string, secret: string): Promise<Key | undefined> {
@@ -158,7 +178,7 @@ export class Keys {
 
   #remember(digest: string, key: Key | undefined): void {
     if (key) {
-      this.#found.set(digest, key)
+      this.#found.set(digest, { key, readAt: performance.now() })
       this.#absent.delete(digest)
     } else {
       this.#found.delete(digest)
@@ -236,6 +256,12 @@ export class Keys {
     const same = current.length === digest.length && timingSafeEqual(Buffer.from(current), Buffer.from(digest))
     return same ? keyFrom(spender, fields) : undefined
   }
+}
+
+/** A record, and when it was read, in milliseconds of the clock of `performance`. */
+interface Cached {
+  readonly key: Key
+  readonly readAt: number
 }
 
 /** A running look-up. */

@@ -1,9 +1,8 @@
 /** The holds of a request: on its key's account, and on the quotas of the upstream account that it asks. */
 import type { Quota } from '../config/config.ts'
-import { afterWait, GatewayError } from '../errors.ts'
+import { afterWait, GatewayError, KeyChanged } from '../errors.ts'
 import type { BuiltInExchange, BuiltInWith } from '../exchange/built-in.ts'
-import { type HoldBounds, type HoldEnd, type Hold, type HoldAnswer, type HoldRequest, scaled } from '../ledger/hold.ts'
-import type { Key, Keys } from '../keys/keys.ts'
+import { type HoldEnd, type Hold, type HoldAnswer, type HoldRequest, scaled } from '../ledger/hold.ts'
 import type { Ledger } from '../ledger/ledger.ts'
 import { quotaAccount } from '../ledger/quotas.ts'
 import type { KeyLimits } from '../plans/limits.ts'
@@ -18,7 +17,6 @@ type Known = BuiltInExchange & BuiltInWith<'key' | 'model' | 'route'>
 /** What the holder needs of a gateway. */
 interface Host {
   readonly ledger: Ledger
-  readonly keys: Keys
   readonly meter: Pick<MeterState, 'lines'>
   readonly now: () => number
   readonly config: { readonly contact: string; readonly limits: { readonly stageMs: number } }
@@ -37,18 +35,6 @@ export type QuotaHolds =
 type Answer =
   { readonly kind: 'held'; readonly hold: Hold; readonly quotas: QuotaHolds } | Exclude<HoldAnswer, { kind: 'held' }>
 
-/** Returns the windows and rates in which a hold of a key needs room. */
-type BoundsOf = (key: Key) => HoldBounds | undefined
-
-/** What is asked for on the key's account. */
-interface Asked {
-  /** It changes if the key's record has changed. */
-  own: HoldRequest
-  /** Of the key, by which it is found again if its record has changed. */
-  readonly secret: string
-  readonly bounds: BoundsOf
-}
-
 const NO_QUOTAS: QuotaHolds = { kind: 'held', holds: [] }
 
 /** Requests and ends the holds of requests. */
@@ -62,31 +48,24 @@ export class Holder {
   /**
    * Holds on the key's account, and on the quotas of the first upstream account that has something left in each. A request of a
    * key that has too many running ones waits in line, without holding anything.
-   * @param bounds returns the windows and rates of a key
-   * @throws GatewayError if the key may not hold, or if no account has anything left
+   * @throws GatewayError if the key may not hold, or if no account has anything left; KeyChanged
    */
-  async hold(
-    own: HoldRequest,
-    x: Known & BuiltInWith<'secret'>,
-    limits: KeyLimits,
-    bounds: BoundsOf,
-  ): Promise<readonly [key: Hold, quotas: readonly Hold[]]> {
+  async hold(own: HoldRequest, x: Known, limits: KeyLimits): Promise<readonly [key: Hold, quotas: readonly Hold[]]> {
     const { meter, now, config } = this.#host
     const { concurrency = 0, queueMs = 0 } = limits
     // The stage has a time limit of its own.
     const waitMs = Math.min(queueMs, config.limits.stageMs / 2)
-    const asked: Asked = { own: { ...own, bounds: bounds(x.key) }, secret: x.secret, bounds }
     const answer = await meter.lines.ask<Answer>(
       x.key.id,
       { most: concurrency, waitMs, signal: () => x.signal },
-      () => this.#holdAtOnce(asked, x),
-      waitedMs => {
-        asked.own = { ...asked.own, waitedMs }
-        return this.#holdInTurn(asked, x)
-      },
+      () => this.#holdAtOnce(own, x),
+      waitedMs => this.#holdInTurn({ ...own, waitedMs }, x),
     )
+    if (answer.kind === 'stale') throw new KeyChanged()
+    // The store refuses by the latest record only.
+    x.keyIsCurrent = true
     if (answer.kind !== 'held')
-      throw refusal(answer, asked.own, { limits, format: x.format, contact: config.contact, now: now() })
+      throw refusal(answer, own, { limits, format: x.format, contact: config.contact, now: now() })
     let { quotas } = answer
     try {
       let resetsAt = Infinity
@@ -109,8 +88,8 @@ export class Holder {
   }
 
   /** Asks for all holds in one call to the store. */
-  async #holdAtOnce(asked: Asked, x: Known): Promise<Answer> {
-    const [key, quotas] = await Promise.allSettled([this.#holdOwn(asked), this.holdQuotas(asked.own, x)])
+  async #holdAtOnce(own: HoldRequest, x: Known): Promise<Answer> {
+    const [key, quotas] = await Promise.allSettled([this.#host.ledger.hold(own), this.holdQuotas(own, x)])
     if (key.status === 'fulfilled' && quotas.status === 'fulfilled' && key.value.kind === 'held')
       return { ...key.value, quotas: quotas.value }
     if (quotas.status === 'fulfilled' && quotas.value.kind === 'held')
@@ -122,11 +101,11 @@ export class Holder {
   }
 
   /** Asks for the key's hold first: while a request waits, others use the quotas. */
-  async #holdInTurn(asked: Asked, x: Known): Promise<Answer> {
-    const key = await this.#holdOwn(asked)
+  async #holdInTurn(own: HoldRequest, x: Known): Promise<Answer> {
+    const key = await this.#host.ledger.hold(own)
     if (key.kind !== 'held') return key
     try {
-      return { ...key, quotas: await this.holdQuotas(asked.own, x) }
+      return { ...key, quotas: await this.holdQuotas(own, x) }
     } catch (thrown) {
       this.#giveBack([key.hold], GatewayError.from(thrown))
       throw thrown
@@ -184,19 +163,6 @@ export class Holder {
     // The store settles first and answers the next question after that.
     this.#host.meter.lines.ended(hold.key ?? hold.account)
     return onItsWay
-  }
-
-  /** Requests the hold on the key's account. If the key's record has changed, reads it again. */
-  async #holdOwn(asked: Asked): Promise<HoldAnswer> {
-    const { ledger, keys } = this.#host
-    const answer = await ledger.hold(asked.own)
-    if (answer.kind !== 'stale') return answer
-    const key = await keys.refind(asked.secret)
-    if (!key || key.status !== 'active') return { kind: 'disabled' }
-    // A key that was moved spends from another balance now, with another plan.
-    const { version, rotation } = key
-    asked.own = { ...asked.own, ...key.spender, version, rotation, bounds: asked.bounds(key) }
-    return ledger.hold(asked.own)
   }
 
   /** Voids the holds of a request that is not sent. */

@@ -60,7 +60,6 @@ export function refusal(answer: HoldAnswer, request: HoldRequest, refused: Refus
     case 'expired':
       return new GatewayError('key_expired')
     case 'disabled':
-    case 'stale':
       return new GatewayError('key_disabled')
     default:
       return new GatewayError('internal', { cause: new Error(`a new hold was answered with ${answer.kind}`) })

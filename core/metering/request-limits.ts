@@ -1,11 +1,9 @@
-/** Applies the limits of a key to a request: where it comes from, its model, its input and its output. */
-import type { Config } from '../config/config.ts'
+/** Applies the limits of a key to a request: its input and its output. */
 import { GatewayError } from '../errors.ts'
 import type { BuiltInExchange, BuiltInWith } from '../exchange/built-in.ts'
 import type { Hold } from '../ledger/hold.ts'
 import { claimsIn } from '../plans/claims.ts'
-import { allows, allowsAddress, type KeyLimits } from '../plans/limits.ts'
-import { listedIds } from './bounds.ts'
+import type { KeyLimits } from '../plans/limits.ts'
 import { SAFE_BYTES_PER_TOKEN } from './documents.ts'
 import { estimateInput, outputLimit, type Terms } from './estimate.ts'
 
@@ -33,12 +31,6 @@ export function lowerToTokens(x: Known, { claims, tokens }: Pick<Hold, 'claims' 
   if (outputLimit(x) <= most * choices) return false
   x.format.limitOutput(x.body, most)
   return true
-}
-
-/** Throws a GatewayError if limits do not allow the address of a request, or its model. */
-export function admit(x: Known, limits: KeyLimits, groups: Config['groups']): void {
-  if (!allowsAddress(limits, x.address)) throw new GatewayError('address_refused')
-  if (!allows(limits, listedIds(x.model), groups)) throw new GatewayError('model_not_found')
 }
 
 /** Throws GatewayError context_too_long if the input of a request is over the limit of its key. */

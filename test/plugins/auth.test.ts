@@ -6,7 +6,7 @@ import { at, CHAT, hostWith, keyOf, NOW } from './facts.ts'
 const SECRET = 'sk-secret'
 
 function ask(headers: object, key: unknown, path = CHAT, fresh: unknown = key): Promise<Driven> {
-  const keys = { find: () => key, refind: () => Promise.resolve(fresh) }
+  const keys = { find: () => key, findRecent: () => key, refind: () => Promise.resolve(fresh) }
   const host = hostWith({ keys, clientRequests: { mayJoin: () => false } })
   return drive(auth, { exchange: at(path, { headers: headers as never }), host })
 }

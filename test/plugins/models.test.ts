@@ -7,7 +7,7 @@ import { at, hostWith, keyOf } from './facts.ts'
 
 const list = async (path: string, query = '', find: () => unknown = () => undefined, headers = {}) => {
   const exchange = at(path, { method: 'GET', query: new URLSearchParams(query), headers })
-  const { given, thrown } = await drive(models, { exchange, host: hostWith({ keys: { find } }) })
+  const { given, thrown } = await drive(models, { exchange, host: hostWith({ keys: { findRecent: find } }) })
   return { thrown, body: given && JSON.parse(String((given as Reply).body)) }
 }
 

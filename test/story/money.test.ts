@@ -84,11 +84,11 @@ t.test('every kind of reported usage is charged as reported', async t => {
       },
     ],
     [
-      'more cached than there was',
+      'more cached than input: the cached part is beside it',
       'famC',
       CHAT,
       { prompt_tokens: 10, completion_tokens: 1, prompt_tokens_details: { cached_tokens: 60 } },
-      { input_tokens: 10, cache_read_tokens: 10 },
+      { input_tokens: 70, cache_read_tokens: 60 },
     ],
     [
       'cache classes outside the input',
