@@ -132,7 +132,7 @@ export function beside({ file }: Pick<TestGateway, 'file'>, edit: Edit): Edit {
 }
 
 /** How long `until` waits, in milliseconds. It bounds a test that hangs, also on a busy machine. */
-const UNTIL_MS = Number(process.env['UNTIL_S'] ?? 180) * 1000
+export const UNTIL_MS = Number(process.env['UNTIL_S'] ?? 180) * 1000
 
 /** Polls for a condition that has no event. @throws Error if it does not hold for minutes */
 export async function until(held: () => boolean | Promise<boolean>): Promise<void> {

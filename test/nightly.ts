@@ -29,7 +29,7 @@ function simulate(name: string, files: readonly string[], env: Readonly<Record<s
   return {
     name,
     args: ['test/run.ts', ...files],
-    env: { LIMIT_S: '40000', ...env },
+    env: { SEED, LIMIT_S: '40000', ...env },
     cases: /^(\d+) passed/gm,
     found: FAILED,
   }
@@ -102,7 +102,7 @@ async function run({ name, args, env, cases, found }: Program): Promise<{ row: r
   const log = createWriteStream(`${FOLDER}/${name.replaceAll(/\W+/g, '-')}.log`)
   const child = spawn(process.execPath, args, {
     stdio: ['ignore', 'pipe', 'pipe'],
-    env: { ...env, ...process.env, SEED },
+    env: { ...env, ...process.env },
   })
   let text = ''
   for (const stream of [child.stdout, child.stderr])

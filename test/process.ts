@@ -14,7 +14,7 @@ import { createLog } from '../core/lib/log.ts'
 import { Scrubber } from '../core/lib/scrubber.ts'
 import { testEnvironment } from './environment.ts'
 import { type Edit, rewrite } from './gateway-file.ts'
-import { storeEnv, testYaml, upstreamEnv } from './gateway.ts'
+import { storeEnv, testYaml, UNTIL_MS, upstreamEnv } from './gateway.ts'
 
 const ROOT = fileURLToPath(new URL('..', import.meta.url))
 /** The program. */
@@ -251,9 +251,11 @@ export class Running {
         const match = pattern.exec(this.output)
         if (!match && this.child.exitCode === null && this.child.signalCode === null) return
         this.#waiting.delete(look)
+        clearTimeout(late)
         if (match) resolve(match)
         else reject(new Error(`ended without printing ${pattern}:\n${this.output}`))
       }
+      const late = setTimeout(() => reject(new Error(`did not print ${pattern}:\n${this.output}`)), UNTIL_MS)
       this.#waiting.add(look)
       look()
     })

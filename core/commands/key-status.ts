@@ -8,6 +8,7 @@ import { addAudit } from '../records/audit-log.ts'
 import type { KeyRecord } from '../records/key-records.ts'
 import { keyView } from '../operator/key-view.ts'
 import { auditEntry } from './audited.ts'
+import { spenderAt } from '../ledger/script/store-keys.ts'
 import { find, type Output, report } from './subjects.ts'
 import { UsageError } from './program.ts'
 import { onLedger, onStore, StoreFailure } from './on-ledger.ts'
@@ -53,11 +54,11 @@ export async function setStatus(
 /** Disables a key while the records are away. */
 async function disableWithoutRecords(environment: Environment, config: Config, id: string): Promise<void> {
   await onStore(environment, config, async scripts => {
-    let found = isPublicId(id) ? id : null
-    for (const digest of digestsOf(id, config.keys.importSuffix))
-      found ??= await scripts.redis.get(scripts.keys.pointer(digest))
-    // The account stands before a key with another name.
-    const key = found?.split(' ').at(-1)
+    let key = isPublicId(id) ? id : undefined
+    for (const digest of digestsOf(id, config.keys.importSuffix)) {
+      const pointer = key === undefined ? await scripts.redis.get(scripts.keys.pointer(digest)) : null
+      if (pointer !== null) key = spenderAt(pointer).key
+    }
     if (key === undefined || !(await disableInStore(scripts, key)))
       throw new UsageError('the store has no such key, and the records do not answer')
   })

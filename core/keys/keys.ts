@@ -9,12 +9,11 @@ import { digestsOf, secretDigest } from './secrets.ts'
 import { type KeySettings, NO_SETTINGS } from './settings.ts'
 import type { Ledger } from '../ledger/ledger.ts'
 import { balanceFrom } from '../ledger/reads.ts'
-import { readFields } from '../ledger/script/names.ts'
 import { allowanceOf } from '../ledger/allowance.ts'
-import { partField, partOf } from '../ledger/script/parts.ts'
+import { partOf } from '../ledger/script/parts.ts'
 import type { Spender } from '../ledger/script/store-keys.ts'
 import { CLOSED_STORE } from '../ledger/recovery/refusals.ts'
-import { orUnavailable, unavailable } from '../records/unavailable.ts'
+import { unavailable } from '../records/unavailable.ts'
 import { lru } from '../lib/lru.ts'
 import { type KeyLimits, keyLimitsFrom } from '../plans/limits.ts'
 import { type Plan, planFrom } from '../plans/plan.ts'
@@ -55,7 +54,7 @@ const KEY_FIELDS = [
   'elsewhere',
   'limits',
 ] as const
-const ACCOUNT_FIELDS = ['balance', 'granted', 'held', 'part', 'plan'] as const
+const ACCOUNT_FIELDS = ['balance', 'granted', 'held', 'plan'] as const
 
 /** How long an unknown secret is remembered, in milliseconds, and how many. */
 const ABSENT_MS = 5000
@@ -237,20 +236,9 @@ export class Keys {
   }
 
   async #fromStore(digest: string): Promise<Key | undefined> {
-    const { redis, keys } = this.#ledger.scripts
-    const pointed = await orUnavailable(redis.get(keys.pointer(digest)))
-    if (pointed === null) return undefined
-    const [account = '', id = account] = pointed.split(' ')
-    const spender = { account, key: id }
-    const own = keys.of(account).account
-    const fields = await orUnavailable(
-      id === account
-        ? readFields(redis, own, [...KEY_FIELDS, ...ACCOUNT_FIELDS])
-        : Promise.all([
-            readFields(redis, keys.record(spender), KEY_FIELDS),
-            readFields(redis, own, ACCOUNT_FIELDS, { part: partField(spender) }),
-          ]).then(([ofKey, ofAccount]) => ({ ...ofKey, ...ofAccount })),
-    )
+    const found = await this.#ledger.scripts.find(digest, KEY_FIELDS, ACCOUNT_FIELDS)
+    if (!found) return undefined
+    const { spender, fields } = found
     // A rotated secret may keep its pointer for a moment.
     const current = fields.digest ?? ''
     const same = current.length === digest.length && timingSafeEqual(Buffer.from(current), Buffer.from(digest))
@@ -271,7 +259,7 @@ interface Reading {
   next: Promise<Key | undefined> | undefined
 }
 
-type KeyFields = Readonly<Record<(typeof KEY_FIELDS | typeof ACCOUNT_FIELDS)[number], string | null>>
+type KeyFields = Readonly<Record<(typeof KEY_FIELDS | typeof ACCOUNT_FIELDS)[number] | 'part', string | null>>
 
 function keyFrom(
   { account, key: id }: { readonly account: string; readonly key: string },

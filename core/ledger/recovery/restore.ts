@@ -5,7 +5,7 @@
 import { OF_SUMS } from '../script/buckets.ts'
 import { operation, readFields } from '../script/names.ts'
 import { partField, partOf } from '../script/parts.ts'
-import { leaseName, ownerOf } from '../script/store-keys.ts'
+import { leaseName, ownerOf, pointerTo } from '../script/store-keys.ts'
 import { windowAt } from '../../plans/calendar.ts'
 import { keyWindowsUsed, UTC_DAY } from '../../plans/limits.ts'
 import { planFrom } from '../../plans/plan.ts'
@@ -78,7 +78,7 @@ export class Restorer {
       for (const other of await orUnavailable(this.#records.accounts.withIds([before]))) await this.#open(other)
     const has = await this.#put(key, account)
     if (account !== id || before !== undefined) await this.#scripts.write('HSET', keys.shared('homes'), id, account)
-    await this.#scripts.write('SET', keys.pointer(key.digest), account === id ? id : `${account} ${id}`)
+    await this.#scripts.write('SET', keys.pointer(key.digest), pointerTo({ account, key: id }))
     if (before === undefined) return has === 'old' ? 'old' : 'whole'
     // The pointer comes first: what is refused on the account before is asked for on the new one.
     const hadBefore = await this.#put(key, before)

@@ -10,8 +10,9 @@ import { orUnavailable, unavailable } from '../../records/unavailable.ts'
 import { hasSent } from '../../store/connect.ts'
 import { mastersOf } from '../../store/masters.ts'
 import type { Store } from '../../store/store.ts'
-import { type Operation, type OperationName, scriptOf } from './names.ts'
-import { StoreKeys } from './store-keys.ts'
+import { type FieldName, FIELDS, type Operation, type OperationName, readFields, scriptOf } from './names.ts'
+import { partField } from './parts.ts'
+import { spenderAt, StoreKeys } from './store-keys.ts'
 
 interface Queued extends Operation {
   readonly resolve: (answer: readonly string[]) => void
@@ -34,6 +35,8 @@ export function scriptSource(): string {
   return scriptOf(FILES.map(name => readFileSync(new URL(name, import.meta.url), 'utf8')).join('\n'))
 }
 
+const FIND = readFileSync(new URL('find.lua', import.meta.url), 'utf8')
+
 /** How long settlements and renewals may wait for others, in milliseconds. */
 const LAZY_MS = 2
 /** Maximum operations per call, since a call blocks the store. */
@@ -48,6 +51,7 @@ const LAZY: ReadonlySet<OperationName> = new Set(['settle', 'renew'])
  */
 const GROWING: ReadonlySet<OperationName> = new Set(['hold', 'quota', 'extend', 'claim', 'keep'])
 
+type Find = (pointer: string, ...args: readonly (string | number)[]) => Promise<unknown[]>
 type Run = (count: number, keys: readonly string[], args: readonly string[]) => Promise<string[]>
 
 /** The store answers, but refuses an operation for a reason of its own. */
@@ -57,6 +61,8 @@ export class RefusedOperation extends Error {}
 export class Scripts {
   readonly redis: Redis
   readonly keys: StoreKeys
+  readonly #find: Find
+  readonly #prefix: string
   /** Whether accounts may be on different servers. A call then covers only one shard. */
   readonly scattered: boolean
   readonly #run: Run
@@ -92,6 +98,9 @@ export class Scripts {
     // The embedded store does not support the line of script flags, and never reports that it is out of memory.
     const flags = (line: string): string => (kind === 'embedded' ? '' : `${line}\n`)
     this.#evenIfFull = flags('#!lua flags=allow-oom')
+    this.#prefix = prefix
+    redis.defineCommand('tollgate_find', { lua: `${flags('#!lua flags=no-writes')}${FIND}`, numberOfKeys: 1 })
+    this.#find = (redis as unknown as Record<string, Find>)['tollgate_find']?.bind(redis) as Find
     this.#run = define('tollgate_run', `${flags('#!lua')}${source}`)
     this.#runFull = define('tollgate_run_full', `${this.#evenIfFull}${source}`)
   }
@@ -108,6 +117,48 @@ export class Scripts {
       if (LAZY.has(operation.name) && this.#calls.size > 0) this.#later ??= setTimeout(this.flush, LAZY_MS)
       else this.#soon ??= setImmediate(this.flush)
     })
+  }
+
+  /**
+   * Finds a key by the digest of its secret, in one trip to the store, or in two if the store has several servers.
+   * @param ofKey fields of its record
+   * @param ofAccount fields of its account. `part` is that of the key
+   * @returns whose key it is, with the fields that it has; undefined if there is none
+   * @throws GatewayError unavailable
+   */
+  async find<const K extends FieldName, const A extends FieldName>(
+    digest: string,
+    ofKey: readonly K[],
+    ofAccount: readonly A[],
+  ): Promise<
+    | {
+        spender: { readonly account: string; readonly key: string }
+        fields: Readonly<Record<K | A | 'part', string | null>>
+      }
+    | undefined
+  > {
+    const { redis, keys } = this
+    const pointer = keys.pointer(digest)
+    if (this.scattered) {
+      const pointed = await orUnavailable(redis.get(pointer))
+      if (pointed === null) return undefined
+      const spender = spenderAt(pointed)
+      const [record, account] = await orUnavailable(Promise.all([
+        readFields(redis, keys.record(spender), ofKey),
+        readFields(redis, keys.of(spender.account).account, [...ofAccount, 'part'], { part: partField(spender) }),
+      ])) // prettier-ignore
+      return { spender, fields: { ...record, ...account } as never }
+    }
+    const names = [...ofKey, ...ofAccount, 'part'] as const
+    const [pointed, record, account] = (await orUnavailable(
+      this.#find(pointer, this.#prefix, ofKey.length, ...names.map(name => FIELDS[name])),
+    )) as [string?, (string | null)[]?, (string | null)[]?]
+    if (pointed === undefined) return undefined
+    const values = [...(record ?? []), ...(account ?? [])]
+    return {
+      spender: spenderAt(pointed),
+      fields: Object.fromEntries(names.map((name, at) => [name, values[at] ?? null])) as never,
+    }
   }
 
   /**

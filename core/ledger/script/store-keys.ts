@@ -23,6 +23,17 @@ export interface Spender {
   readonly key?: string | undefined
 }
 
+/** Returns what a pointer says: the account, the key that spends from it, and their shard. */
+export function pointerTo({ account, key = account }: Spender): string {
+  return `${account} ${key} ${shardOf(account)}`
+}
+
+/** Reads a pointer. */
+export function spenderAt(pointer: string): { readonly account: string; readonly key: string } {
+  const [account = '', key = account] = pointer.split(' ')
+  return { account, key }
+}
+
 /** Returns how the script names a key: '' if it has the name of its account. */
 export function ownerOf({ account, key }: Spender): string {
   return key === undefined || key === account ? '' : key
