@@ -26,6 +26,7 @@ export default defineBuiltIn({
           address: address ? x.address : undefined,
           key: x.caller?.id,
           model: x.model?.entry.id,
+          served: x.runningHold?.served,
           outcome: outcome.kind,
           status: outcome.kind === 'failed' ? x.format.status(outcome.error) : outcome.status,
           who,

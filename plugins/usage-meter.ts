@@ -54,6 +54,8 @@ export default defineBuiltIn({
         }
         const { request, standing } = x.runningHold.keyHold
         if (standing && request.bounds?.rates !== '') Object.assign(head.reply, meter.rateHeaders(x, standing))
+        const served = metering.otherServer(x.model.entry, x.tally, x.runningHold.terms.charged)
+        if (served) head.reply['x-tollgate-served-model'] = served.id
         // A header tells the client about a lowered output limit.
         if (x.runningHold.isOutputLowered) head.reply['x-tollgate-output-limit'] = String(x.format.outputLimit(x.body))
       },
@@ -182,6 +184,7 @@ class Meter {
     x.runningHold.concluded = true
     const { charged } = x.runningHold.terms
     const result = metering.billFor(x, outcome, charged)
+    x.runningHold.served = result.served
     const cost = costOfReply(x, result)
     const notes = metering.notesAtEnd(x, outcome, { first: x.runningHold.notes, result, cost, now: this.#host.now() })
     watch(x, result, cost, this.#host)
@@ -278,7 +281,7 @@ function costOfReply(x: Metered, { parts }: metering.Bill): bigint | undefined {
 /** Logs usage without a price, usage that is understood in part, and charges below the operator's cost. */
 function watch(
   x: Metered,
-  { charge, unpriced, unread }: metering.Bill,
+  { charge, unpriced, unread, served }: metering.Bill,
   cost: bigint | undefined,
   { config, meter, log, now }: BuiltInHost,
 ): void {
@@ -289,7 +292,9 @@ function watch(
     log.warn({ ...of, unpriced }, 'a reply used something without a price; it is charged at the plain rates')
   }
   const { name } = x.route.upstream
-  if (unread.length > 0 && meter.unread.note(name, model, now()))
+  if (served !== undefined && meter.served.note({ upstream: name, model, served }, now()))
+    log.warn({ ...of, upstream: name, served }, 'another model answered than the one that was asked for; the cheaper price counts')
+  if (unread.length > 0 && meter.unread.note({ upstream: name, model }, now()))
     log.warn({ ...of, upstream: name, unread }, 'a reply reported usage that is understood only in part')
   if (cost === undefined || charge >= cost || metering.typeOf(config, x.key).onLoss === 'ignore') return
   meter.belowCost++

@@ -357,6 +357,7 @@ export function shownEntry(entry: HistoryEntry): Record<string, unknown> {
     endpoint: notes.endpoint ?? null,
     model: notes.model ?? null,
     requested_model: notes.requestedModel ?? notes.model ?? null,
+    served_model: notes.served ?? notes.model ?? null,
     stream: notes.stream ?? null,
     ...(notes.compaction && { compaction: true }),
     status: notes.status ?? (entry.kind === 'reaped' ? 'broken' : null),

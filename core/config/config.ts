@@ -116,6 +116,8 @@ export interface ModelEntry {
   readonly upstreams: readonly Upstream[]
   /** The model name that is sent upstream. */
   readonly sends: string
+  /** Other names by which its upstreams answer. */
+  readonly answers: ReadonlySet<string>
   readonly price: Price
   readonly priceName: string
   /** Size of the context window, in tokens. */

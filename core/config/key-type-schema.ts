@@ -58,6 +58,15 @@ const MODEL = {
       maximum: TOKENS_MAX,
       description: 'Maximum output of one reply, in tokens; `check` warns if it is missing.',
     },
+    answers: {
+      type: 'array',
+      minItems: 1,
+      maxItems: 100,
+      items: { type: 'string', minLength: 1, maxLength: 200 },
+      expected: 'a list of model names',
+      description:
+        "Other names by which the provider answers for this model. A reply by the name of another model of the key type is charged at the cheaper of both prices.",
+    },
     reasoning: {
       type: 'string',
       enum: ['hidden', 'shown', 'none'],

@@ -254,6 +254,7 @@ export class KeyTypeReader {
       id: raw.id,
       name: raw.name ?? raw.id,
       sends,
+      answers: new Set(raw.answers ?? target.answers),
       price: price as Price,
       priceName: priceName ?? '',
       context,

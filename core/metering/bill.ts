@@ -9,7 +9,7 @@ import { assertMoney } from '../money/assertions.ts'
 import { inputTokens, NO_USAGE, plus, type Usage } from '../money/usage.ts'
 import { cancelParts, imagesApart } from './charge.ts'
 import { type Billable, bounded, cancelUsage, observed, plausible, type Terms } from './estimate.ts'
-import { billed, dearerServer, plausibleCalls, unpriced } from './pricing.ts'
+import { billed, otherServer, plausibleCalls, unpriced } from './pricing.ts'
 
 /** The charge of a finished exchange and its derivation. */
 export interface Bill {
@@ -27,9 +27,10 @@ export interface Bill {
   readonly unpriced: readonly string[]
   /** Whether the exchange failed, with or without a partial reply. */
   readonly failed: boolean
+  /** The model that answered, if it is another one of the key type than was asked for. */
+  readonly served: string | undefined
   /**
-   * Paths in the reported usage that were not understood, or that do not add up; `model` if a dearer model answered;
-   * `images` if the usage does not count them; `input` or `output` if it counts at most one token of a long text.
+   * Paths in the reported usage that were not understood, or that do not add up; `images` if the usage does not count them; `input` or `output` if it counts at most one token of a long text.
    */
   readonly unread: readonly string[]
 }
@@ -98,7 +99,7 @@ interface Case {
 }
 
 /** The part of a bill that its rule decides. */
-type Charged = Omit<Bill, 'failed' | 'unread'>
+type Charged = Omit<Bill, 'failed' | 'served' | 'unread'>
 
 /** A usage with its price. */
 type Priced = Omit<Charged, 'source' | 'quarantined'>
@@ -150,6 +151,7 @@ export function billFor(x: Billable, outcome: Outcome, terms: Terms): Bill {
   return {
     ...charged,
     failed,
+    served: otherServer(x.model.entry, x.tally, terms)?.id,
     unread: charged.billed ? [...x.tally.unread, ...surprises(x, charged, terms, reported)] : x.tally.unread,
   }
 }
@@ -162,7 +164,6 @@ function surprises(
   reported: CountedUsage | undefined,
 ): readonly string[] {
   return [
-    ...(dearerServer(reported?.usage ?? usage, x.model.entry, x.tally, terms) ? ['model'] : []),
     ...(reported && imagesApart(x, terms, reported).length > 0 ? ['images'] : []),
     ...(reported && countsNothing(usage.output, x.delivered) ? ['output'] : []),
     ...(reported && countsNothing(inputTokens(usage), terms.weight.textBytes) ? ['input'] : []),

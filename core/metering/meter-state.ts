@@ -22,8 +22,10 @@ export class MeterState {
   unpriced = 0
   /** Requests that were charged less than they cost the operator. */
   belowCost = 0
-  /** Replies whose usage was understood only in part. */
-  readonly unread = new UnreadUsage()
+  /** Replies whose usage was understood only in part, by upstream and model. */
+  readonly unread = new HourlyCounts<'upstream' | 'model'>()
+  /** Replies by another model than the one that was asked for, by upstream and both models. */
+  readonly served = new HourlyCounts<'upstream' | 'model' | 'served'>()
   /** Members of requests that were dropped because they are not listed. */
   readonly dropped = new Counts()
 }
@@ -41,25 +43,25 @@ export class Counts {
   }
 }
 
-/** Shortest time between two log lines about one upstream and model, in milliseconds. */
+/** Shortest time between two log lines about the same, in milliseconds. */
 const LOGGED_MS = 3_600_000
 
-/** Counts the replies whose usage was understood only in part, by upstream and model. */
-export class UnreadUsage {
-  readonly #counts = new Map<string, { readonly upstream: string; readonly model: string; count: number; at: number }>()
+/** Counts by several names, of which the log has a line once an hour. */
+export class HourlyCounts<N extends string> {
+  readonly #counts = new Map<string, { readonly names: Readonly<Record<N, string>>; count: number; at: number }>()
 
-  /** Counts a reply. @returns whether to log it */
-  note(upstream: string, model: string, now: number): boolean {
-    const name = `${upstream} ${model}`
-    const found = this.#counts.get(name) ?? { upstream, model, count: 0, at: -Infinity }
-    this.#counts.set(name, found)
+  /** @returns whether to log it */
+  note(names: Readonly<Record<N, string>>, now: number): boolean {
+    const key = JSON.stringify(Object.values(names))
+    const found = this.#counts.get(key) ?? { names, count: 0, at: -Infinity }
+    this.#counts.set(key, found)
     found.count++
     if (now - found.at < LOGGED_MS) return false
     found.at = now
     return true
   }
 
-  get all(): Iterable<{ readonly upstream: string; readonly model: string; readonly count: number }> {
-    return this.#counts.values()
+  get all(): Iterable<Readonly<Record<N, string>> & { readonly count: number }> {
+    return [...this.#counts.values()].map(({ names, count }) => ({ ...names, count }))
   }
 }

@@ -91,7 +91,7 @@ export function billed(
   const { models } = pricing.extras
   const named =
     models.size === 0 || tally.model === undefined
-      ? (dearerServer(usage, entry, tally, pricing) ?? entry)
+      ? cheaper(usage, [entry, otherServer(entry, tally, pricing)], conditions)
       : entryNamed([entry, ...models.values()], tally.model)
   const server = named === entry ? undefined : named
   // If another model may answer, an unknown one is reported.
@@ -118,23 +118,28 @@ export function billed(
 }
 
 /**
- * Returns the model that a reply names in place of the one that was asked for, if the same upstream serves it and it is
- * dearer. The request did not ask for it, so the entry is marked.
+ * Returns the model that a reply names in place of the one that was asked for: another one of the key type, which the same upstream
+ * serves. Undefined if it names the one that was asked for, or an unknown one.
  */
-export function dearerServer(
-  usage: Usage,
+export function otherServer(
   entry: ModelEntry,
-  tally: ReportedSoFar,
-  pricing: Pricing,
+  { model: name }: Pick<ReportedSoFar, 'model'>,
+  { entryOf, extras }: Pricing,
 ): ModelEntry | undefined {
-  const { entryOf, extras } = pricing
   // Nearly every reply names the model that was asked for.
-  if (tally.model === undefined || tally.model === entry.sends || extras.models.size > 0) return undefined
-  const named = entryOf(tally.model)
+  if (name === undefined || name === entry.sends || entry.answers.has(name) || extras.models.size > 0) return undefined
+  const named = entryOf(name)
   if (!named || named === entry || named.sends === entry.sends) return undefined
-  if (!named.upstreams.some(upstream => entry.upstreams.includes(upstream))) return undefined
-  const conditions = conditionsOf(tally, pricing)
-  return charge(usage, named.price, conditions) > charge(usage, entry.price, conditions) ? named : undefined
+  return named.upstreams.some(upstream => entry.upstreams.includes(upstream)) ? named : undefined
+}
+
+/** Returns the cheaper model: nobody pays more than for what was asked for, nor more than for what answered. */
+function cheaper(
+  usage: Usage,
+  [asked, served]: readonly [ModelEntry, ModelEntry | undefined],
+  conditions: Conditions | undefined,
+): ModelEntry {
+  return served && charge(usage, served.price, conditions) < charge(usage, asked.price, conditions) ? served : asked
 }
 
 /** Returns what of a billed usage has no price: the names of counters, conditions, calls and models. */

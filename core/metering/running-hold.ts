@@ -38,6 +38,8 @@ export class RunningHold implements Indexed {
   terms: TermsPair
   /** Whether the output limit of the request was lowered to what is held. */
   isOutputLowered = false
+  /** The model that answered, if it is another one than was asked for. */
+  served: string | undefined
   /** Whether a stream of its upstream has begun. */
   isStreaming = false
   /** Whether the charge was decided, so that nothing more is held. */

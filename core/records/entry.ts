@@ -45,6 +45,8 @@ export interface Notes {
   /** The client's address. Never shown to customers. */
   readonly address?: string
   readonly requestedModel?: string
+  /** The model that answered, by the provider's word, if it is another one than `model`. */
+  readonly served?: string
   /** The request asked for a compaction of its conversation. */
   readonly compaction?: boolean
   readonly status?: Status

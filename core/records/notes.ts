@@ -25,6 +25,7 @@ const ALWAYS = 6
 /** The notes that are rare. They are kept by name. */
 const RARE = [
   'requestedModel',
+  'served',
   'compaction',
   'quarantined',
   'conditions',

@@ -136,6 +136,12 @@ function meterLines({ meter }: BuiltInHost): string[] {
       [...meter.unread.all].map(({ upstream, model, count }) => [labelled({ upstream, model }), count]),
     ),
     ...metric(
+      'tollgate_served_models_total',
+      'counter',
+      'Replies by another model than the one that was asked for.',
+      [...meter.served.all].map(({ count, ...names }) => [labelled(names), count]),
+    ),
+    ...metric(
       'tollgate_dropped_members_total',
       'counter',
       'Members of requests that were dropped because they are not listed.',

@@ -1,6 +1,6 @@
 import t from 'tap'
 import { Lines } from '../../core/metering/lines.ts'
-import { Counts, UnreadUsage } from '../../core/metering/meter-state.ts'
+import { Counts, HourlyCounts } from '../../core/metering/meter-state.ts'
 import metrics from '../../plugins/metrics/index.ts'
 import type { Reply } from 'tollgate/plugin'
 import { drive } from 'tollgate/testing'
@@ -21,7 +21,8 @@ const host = hostWith({
     implausibleAlarms: 5,
     unpriced: 6,
     belowCost: 7,
-    unread: new UnreadUsage(),
+    unread: new HourlyCounts(),
+    served: new HourlyCounts(),
     dropped: new Counts(),
   },
   status: { memory: { taken: 8, total: 9, refused: 10 }, repeated: 11 },

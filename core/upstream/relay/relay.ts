@@ -42,19 +42,23 @@ export async function relay(
   const mayBeStream = x.inference && x.body.get('stream') === true && reply.headers['content-length'] === undefined
   const isStream = type.startsWith('text/event-stream') || (isUntyped && mayBeStream)
   const clientGetsStream = translation ? translation.streams : isStream
-  const makeHead: MakeHead = (failure, opening) => ({
-    status: reply.status,
-    headers: reply.headers,
-    stream: clientGetsStream,
-    failure,
-    verdict: failure && classify({ ...reply, failure }, { rules, standsInRequest, now: now() }),
-    model: translation ? x.model.asked : opening && x.format.modelOf(opening.json),
-    reply: {
-      ...(isUntyped && { 'content-type': isStream ? 'text/event-stream' : 'application/json' }),
-      ...downwardHeaders(reply.headers, x.route),
-    },
-    attempt,
-  })
+  const makeHead: MakeHead = (failure, opening) => {
+    // The event that names the model may have no other news.
+    if (opening && x.tally) x.tally.model ??= x.route.format.modelOf(opening.json)
+    return {
+      status: reply.status,
+      headers: reply.headers,
+      stream: clientGetsStream,
+      failure,
+      verdict: failure && classify({ ...reply, failure }, { rules, standsInRequest, now: now() }),
+      model: translation ? x.model.asked : opening && x.format.modelOf(opening.json),
+      reply: {
+        ...(isUntyped && { 'content-type': isStream ? 'text/event-stream' : 'application/json' }),
+        ...downwardHeaders(reply.headers, x.route),
+      },
+      attempt,
+    }
+  }
   const body = decompressed(reply)
   if (!body) {
     reply.abort()

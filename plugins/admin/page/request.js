@@ -29,6 +29,7 @@ function factsOf(row, close) {
     ['Key', h('a', { href: `#/key/${row.key}`, on: { click: close } }, row.key_name || row.key)],
     ['Time', `${time(row.created_at)} UTC`],
     ['Model', row.requested_model === row.model ? row.model : `${row.model} (asked for as ${row.requested_model})`],
+    ['Answered by', row.served_model === row.model ? '' : row.served_model],
     ['Result', [row.status, row.http_status && `status ${row.http_status}`, row.error_code].filter(Boolean).join(', ')],
     ['Account', row.upstream],
     [

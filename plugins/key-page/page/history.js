@@ -153,6 +153,7 @@ function details(entry) {
       'Model',
       entry.requested_model === entry.model ? entry.model : `${entry.model} (asked for as ${entry.requested_model})`,
     ],
+    ['Answered by', entry.served_model === entry.model ? '' : entry.served_model],
     [
       'Result',
       [entry.status, entry.http_status && `status ${entry.http_status}`, entry.error_code].filter(Boolean).join(', '),
