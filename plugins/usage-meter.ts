@@ -293,7 +293,10 @@ function watch(
   }
   const { name } = x.route.upstream
   if (served !== undefined && meter.served.note({ upstream: name, model, served }, now()))
-    log.warn({ ...of, upstream: name, served }, 'another model answered than the one that was asked for; the cheaper price counts')
+    log.warn(
+      { ...of, upstream: name, served },
+      'another model answered than the one that was asked for; the cheaper price counts',
+    )
   if (unread.length > 0 && meter.unread.note({ upstream: name, model }, now()))
     log.warn({ ...of, upstream: name, unread }, 'a reply reported usage that is understood only in part')
   if (cost === undefined || charge >= cost || metering.typeOf(config, x.key).onLoss === 'ignore') return

@@ -65,7 +65,7 @@ const MODEL = {
       items: { type: 'string', minLength: 1, maxLength: 200 },
       expected: 'a list of model names',
       description:
-        "Other names by which the provider answers for this model. A reply by the name of another model of the key type is charged at the cheaper of both prices.",
+        'Other names by which the provider answers for this model. A reply by the name of another model of the key type is charged at the cheaper of both prices.',
     },
     reasoning: {
       type: 'string',

@@ -199,7 +199,8 @@ export const SCHEMA = {
       keyCache: {
         ...DURATION,
         default: '10s',
-        description: "How long a key's record is used for requests that hold nothing, such as a list of models. A hold always checks the record itself.",
+        description:
+          "How long a key's record is used for requests that hold nothing, such as a list of models. A hold always checks the record itself.",
       },
     }),
     keys: section("What customers' secrets look like.", {

@@ -155,7 +155,9 @@ function sent(
     `The request ${id} ended at ${clock(endMs)}${ms === undefined ? '' : `, ${ms} ms after it came`}.`,
     `The key ${key.id} (${named}type ${key.type}) sent it${from} to ${endpoint}${notes?.stream ? ', as a stream' : ''}.`,
     model ? `It asked for the model ${model}${asked}.` : withoutModel(failure?.code),
-    ...(notes?.served === undefined ? [] : [`The model ${notes.served} answered, and the cheaper of both prices counts.`]),
+    ...(notes?.served === undefined
+      ? []
+      : [`The model ${notes.served} answered, and the cheaper of both prices counts.`]),
   ]
 }
 
