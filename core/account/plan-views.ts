@@ -23,12 +23,12 @@ export interface PlanStanding {
 
 /** Returns how a key's plan stands. Undefined if it has none, or if it has ended. */
 export function planStanding(
-  { plan }: Pick<Key, 'plan'>,
+  { plan, expiresAt }: Pick<Key, 'plan' | 'expiresAt'>,
   text: string | null | undefined,
   now: number,
 ): PlanStanding | undefined {
   if (!plan || !isValid(plan, now)) return undefined
-  const windows = windowViews(plan, text, now)
+  const windows = windowViews(plan, text, now, expiresAt)
   const general = windows.filter(({ window }) => window.models === undefined)
   const byLength = [...general].sort((one, other) => lengthOfView(other) - lengthOfView(one))
   const ofCredits = byLength.filter(({ window }) => window.unit === 'credits')

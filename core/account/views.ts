@@ -19,6 +19,7 @@ import { type Balance, type Count, DAY_MS, type HistoryEntry, type Summary, type
 import type { Key } from '../keys/keys.ts'
 import { windowAt } from '../plans/calendar.ts'
 import { type KeyLimits, narrowed, narrower, UTC_DAY } from '../plans/limits.ts'
+import { usableAgainAt } from '../plans/plan.ts'
 import { isoTime } from '../lib/iso-time.ts'
 import { ERRORS } from '../errors.ts'
 import { chargeParts } from '../ledger/entries.ts'
@@ -76,7 +77,7 @@ export interface Allowance {
 /** Returns what a key may use. @throws GatewayError unavailable */
 export async function allowance(
   ledger: Ledger,
-  key: Pick<Key, 'type' | 'spender' | 'cap' | 'plan' | 'limits'>,
+  key: Pick<Key, 'type' | 'spender' | 'cap' | 'plan' | 'limits' | 'expiresAt'>,
   { keyTypes }: Pick<Config, 'keyTypes'>,
   now: number,
 ): Promise<Allowance> {
@@ -156,7 +157,11 @@ export async function balanceOf(
       held: String(held),
     },
     expires_at: expiresAt,
-    reset_at: isoTime(message === DAY_USED_UP ? windowAt(UTC_DAY, now).until : plan?.widest?.resetsAt),
+    reset_at: isoTime(
+      message === DAY_USED_UP
+        ? usableAgainAt(windowAt(UTC_DAY, now).until, undefined, key.expiresAt)
+        : plan?.widest?.resetsAt,
+    ),
     plan: shownPlan(key, plan, now),
     data: {
       label: key.label,

@@ -1,6 +1,7 @@
 /** What is legal in gateway.yaml and probably wrong. `tollgate check` says so, with what to write instead. */
 import { formatCredits } from '../money/credits.ts'
 import type { Rates } from '../money/price.ts'
+import { timesOf } from '../plans/times.ts'
 import type { Config, Quota } from './config.ts'
 import { EnvScalar, type Path, type Problem, type Source } from './locate.ts'
 
@@ -9,7 +10,16 @@ type Advice = readonly [path: Path, message: string, hint: string, at?: 'key']
 
 type Rule = (config: Config, source: Source) => readonly Advice[]
 
-const RULES: readonly Rule[] = [belowCost, unusedPrices, cooldowns, longTimes, quotasInVain, clearKeys, admins]
+const RULES: readonly Rule[] = [
+  belowCost,
+  unusedPrices,
+  cooldowns,
+  longTimes,
+  quotasInVain,
+  clearKeys,
+  admins,
+  plansTwice,
+]
 
 /** Returns what is probably wrong in a valid configuration. */
 export function adviceOn(config: Config, source: Source): readonly Problem[] {
@@ -38,6 +48,32 @@ function belowCost({ keyTypes }: Config): readonly Advice[] {
       ])
     }
   return [...found.values()]
+}
+
+/** Windows that give their amount more often than a plan has periods, by the day of its purchase. */
+function plansTwice({ keyTypes }: Config): readonly Advice[] {
+  return [...keyTypes.values()].flatMap(({ name, plan }) =>
+    (plan ? timesOf(plan) : []).flatMap(({ window, place, expected, least, most }): Advice[] => {
+      if (most <= expected) return []
+      const { unit, amount, per, timing } = window
+      const all = (times: number): string => {
+        const sum = amount * BigInt(times)
+        return unit === 'credits' ? formatCredits(sum) : String(sum)
+      }
+      const validity = /^\d/.test(per) ? per : `${expected} ${per}${expected > 1 ? 's' : ''}`
+      const hint =
+        timing.kind === 'calendar'
+          ? `write \`anchor: purchase\` here, and \`until: ${validity}\``
+          : `write \`until: ${validity}\``
+      return [
+        [
+          ['keyTypes', name, 'plan', 'windows', place],
+          `this window begins ${least === most ? '' : `${least} to `}${most} times before the plan ends, by the day of purchase, so that a customer may use ${least === most ? '' : `${all(least)} to `}${all(most)} ${unit}`,
+          hint,
+        ],
+      ]
+    }),
+  )
 }
 
 /** Prices that no model of a key type has, and no cost of an upstream. */

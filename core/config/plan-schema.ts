@@ -74,8 +74,9 @@ export const PLAN = {
     until: {
       type: 'string',
       minLength: 1,
-      expected: 'a duration such as 30d',
-      description: 'For how long the plan is valid from its purchase; by default for ever.',
+      expected: '1 month, 2 weeks and the like, or a duration such as 30d',
+      description:
+        'For how long the plan is valid from its purchase: `1 month`, `2 weeks` and the like by the calendar, or a duration such as `30d`; by default for ever.',
     },
     cachedInput: {
       type: ['number', 'string'],

@@ -9,6 +9,8 @@ import { after } from '../plans/calendar.ts'
 import {
   countedBy,
   digestOf,
+  endOf,
+  extendedEnd,
   isValid,
   newPlan,
   periodOf,
@@ -19,7 +21,7 @@ import {
 } from '../plans/plan.ts'
 import { MAX_AMOUNT, parseDecimal } from '../money/credits.ts'
 import { statesIn } from '../plans/state.ts'
-import { durationMs, type PlanTerms, type PlanWindow } from '../plans/terms.ts'
+import type { PlanTerms, PlanWindow } from '../plans/terms.ts'
 import { planIn, writePlan } from '../records/account-rows.ts'
 import { type Also, Impossible } from '../records/database.ts'
 import { addNotices, type Notice } from '../records/notices.ts'
@@ -233,12 +235,13 @@ function amountIn({ unit }: PlanWindow, text: string): bigint {
 function extended(plan: Plan, now: number, today: PlanTerms | undefined): StoredPlan {
   if (plan.until === undefined)
     throw new Impossible('the plan of this balance does not end, so that it cannot be extended; set one with "until"')
-  const ms = durationMs(today?.until ?? plan.terms.until ?? '')
-  if (ms === undefined) throw new Impossible('the plan of this balance has no period')
+  const period = today?.until === undefined ? plan.terms : today
+  const until = plan.until > now ? extendedEnd(plan, period) : endOf(period, now)
+  if (until === undefined) throw new Impossible('the plan of this balance has no period')
   // A plan without a window that begins anew does not renew.
   const terms = today && plan.widest === undefined ? withTerms(plan, today) : undefined
-  if (plan.until > now) return { ...changed(plan), ...terms, until: plan.until + ms }
-  return { ...newPlan(today ?? plan.terms, now, plan.type), version: plan.version + 1, until: now + ms }
+  if (plan.until > now) return { ...changed(plan), ...terms, until }
+  return { ...newPlan(today ?? plan.terms, now, plan.type), version: plan.version + 1, until }
 }
 
 /** The next version of a plan. */

@@ -54,9 +54,9 @@ export interface Cell {
   readonly undelivered: Rule
 }
 
-/** A reply that its upstream or the gateway broke costs what was delivered. */
+/** A reply that its upstream or the gateway broke costs what was delivered. Who got nothing pays nothing, whatever it reported. */
 const FAILED: Readonly<Record<Reported, Cell>> = {
-  complete: { delivered: 'reported', undelivered: 'reported' },
+  complete: { delivered: 'reported', undelivered: 'free' },
   partial: { delivered: 'estimate', undelivered: 'free' },
   implausible: { delivered: 'bounded estimate', undelivered: 'free' },
   none: { delivered: 'estimate', undelivered: 'free' },
@@ -78,18 +78,15 @@ export const BILLS: Readonly<Record<EndedBy, Readonly<Record<Reported, Cell>>>> 
     none: { delivered: 'cancel charge', undelivered: 'cancel charge' },
   },
   upstream: FAILED,
-  // A customer can ask for a reply that is over a limit, and can use up the memory for it.
+  // A customer can ask for a stream that goes over a limit.
   gateway: {
-    complete: { delivered: 'reported', undelivered: 'reported' },
+    complete: { delivered: 'reported', undelivered: 'free' },
     partial: { delivered: 'cancel charge', undelivered: 'free' },
     implausible: { delivered: 'bounded cancel charge', undelivered: 'free' },
     none: { delivered: 'cancel charge', undelivered: 'free' },
   },
   stop: FAILED,
 }
-
-/** How an attempt is noted whose reply was over a limit of the gateway before any of it went to the client. */
-const TOO_LARGE = 'too large'
 
 /** What the rules compute from. */
 interface Case {
@@ -178,10 +175,9 @@ function countsNothing(tokens: number, bytes: number): boolean {
   return tokens <= 1 && bytes >= WORDY_BYTES_MIN
 }
 
-/** Returns the rule for an exchange: one of four special cases, or a cell of the table. */
+/** Returns the rule for an exchange: one of three special cases, or a cell of the table. */
 export function ruleFor(x: Billable, outcome: Outcome, terms: Terms): Rule {
   if (outcome.kind === 'answered') return 'free'
-  if (outcome.kind === 'failed' && outcome.attempts.at(-1)?.failure === TOO_LARGE) return 'cancel charge'
   const ended = endedBy(x, outcome)
   // The exchange failed before its reply began: no account served it, or a stage replaced the reply. Content that was
   // delivered all the same, which only a defect can cause, is charged.

@@ -65,7 +65,13 @@ export class Holder {
     // The store refuses by the latest record only.
     x.keyIsCurrent = true
     if (answer.kind !== 'held')
-      throw refusal(answer, own, { limits, format: x.format, contact: config.contact, now: now() })
+      throw refusal(answer, own, {
+        limits,
+        format: x.format,
+        contact: config.contact,
+        now: now(),
+        expiresAt: x.key.expiresAt,
+      })
     let { quotas } = answer
     try {
       let resetsAt = Infinity

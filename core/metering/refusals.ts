@@ -5,7 +5,7 @@ import type { Key } from '../keys/keys.ts'
 import type { HoldAnswer, HoldRequest, Limited } from '../ledger/hold.ts'
 import { formatCredits } from '../money/credits.ts'
 import type { KeyLimits } from '../plans/limits.ts'
-import { isValid } from '../plans/plan.ts'
+import { isValid, type Plan, usableAgainAt } from '../plans/plan.ts'
 import { type RateNow, ratesNow } from '../plans/rates.ts'
 import type { PlanWindow } from '../plans/terms.ts'
 
@@ -15,6 +15,8 @@ interface Refused {
   readonly format: Pick<Format, 'rateHeaders'>
   readonly contact: string
   readonly now: number
+  /** When the key expires. */
+  readonly expiresAt: number | undefined
 }
 
 /** Returns the error for a key that has too few credits. @param need what needs more: the rest of a sentence, and others */
@@ -79,7 +81,7 @@ function usedUp(
 function ofWindow(
   { kind, isOfKey, place, resetsAt, balance, left }: Extract<Limited, { kind: 'used' | 'filled' }>,
   request: HoldRequest,
-  { contact, now }: Refused,
+  { contact, now, expiresAt }: Refused,
 ): GatewayError {
   const plan = request.bounds?.plan
   const window = isOfKey ? undefined : plan?.windows[place]
@@ -94,16 +96,23 @@ function ofWindow(
       ? [String(left), String(request.bounds?.leastTokens ?? 0)]
       : [formatCredits(left), formatCredits(request.least)]
   const also = plan?.terms.then === 'credits' && !isOfKey ? ` The balance has ${formatCredits(balance)} credits.` : ''
+  const again = usableAgainAt(resetsAt, isOfKey ? undefined : plan, expiresAt)
+  const until = again === undefined ? '' : ` until ${iso(again)}`
   const what =
     left === 0n || window?.unit === 'requests'
-      ? `This key has used up ${name} until ${iso(resetsAt)}.`
-      : `This key has ${has} left of ${name} until ${iso(resetsAt)}, but this request may need ${needs}.`
-  const waitMs = Math.max(1000, resetsAt - now)
+      ? `This key has used up ${name}${until}.`
+      : `This key has ${has} left of ${name}${until}, but this request may need ${needs}.`
+  const end = again === undefined ? ` ${endsFirst(isOfKey ? undefined : plan, expiresAt)}` : ''
   return new GatewayError('window_exhausted', {
-    message: `${what}${also} For more, ask ${contact}.`,
-    resetsAt,
-    ...afterWait(waitMs),
+    message: `${what}${end}${also} For more, ask ${contact}.`,
+    ...(again === undefined ? { retry: false } : { resetsAt: again, ...afterWait(Math.max(1000, again - now)) }),
   })
+}
+
+/** Says what ends before a window begins anew. */
+function endsFirst(plan: Plan | undefined, expiresAt = Infinity): string {
+  const { until = Infinity } = plan ?? {}
+  return until < expiresAt ? `Its plan ends at ${iso(until)}.` : `It expires at ${iso(expiresAt)}.`
 }
 
 /** Names a window for customers, such as `the credits of 5h`. */

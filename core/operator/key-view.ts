@@ -74,7 +74,8 @@ export async function keyView(
   }
   const credits = allowanceOf(limits)
   const { charged, held } = limits.part ?? { charged: limits.account.settled, held: limits.account.held }
-  const plan = planStanding({ plan: key.plan === undefined ? undefined : planFrom(key.plan) }, inStore?.windows, now)
+  const planned = { plan: key.plan === undefined ? undefined : planFrom(key.plan), expiresAt: key.expiresAt }
+  const plan = planStanding(planned, inStore?.windows, now)
   const leftToday = own && keyDay(own, inStore?.ofKey, now)?.left
   const active = own ? standing(key, { credits, plan, leftToday }, now).status : 'no_type'
   return {

@@ -5,11 +5,11 @@ import { after, lengthOf, partMs, type Period, type Span, windowAt, windowSince 
 import { isListed } from './listed.ts'
 import {
   cachedWeight,
-  durationMs,
   type PlanTerms,
   type PlanWindow,
   readWindows,
   UNITS,
+  validityOf,
   type WindowTerms,
 } from './terms.ts'
 
@@ -78,14 +78,42 @@ export function digestOf(terms: PlanTerms): string {
 
 /** Returns a new plan. @param at when it is bought */
 export function newPlan(terms: PlanTerms, at: number, type?: string): StoredPlan {
-  const untilMs = terms.until === undefined ? undefined : durationMs(terms.until)
+  const until = endOf(terms, at)
   return {
     version: 1,
     terms,
     at,
-    ...(untilMs !== undefined && { until: at + untilMs }),
+    ...(until !== undefined && { until }),
     ...(type !== undefined && { type, of: digestOf(terms) }),
   }
+}
+
+/** Returns when a plan ends that is bought at a time. Undefined for never. */
+export function endOf(terms: PlanTerms, at: number): number | undefined {
+  const validity = validityOf(terms)
+  return validity && after(at, validity.period, validity.count)
+}
+
+/** Returns when a plan ends that is extended by one validity of these terms. Months count from its purchase. */
+export function extendedEnd({ at, until = at }: StoredPlan, terms: PlanTerms): number | undefined {
+  const validity = validityOf(terms)
+  if (!validity) return undefined
+  const { period, count } = validity
+  if ('ms' in period) return until + period.ms
+  const since = windowSince(at, period, until)
+  for (let nth = 1; since.from === until && nth <= 1200; nth++)
+    if (after(at, period, nth) === until) return after(at, period, nth + count)
+  return after(until, period, count)
+}
+
+/** Returns when a window can be used again: when it begins anew, unless its plan or its key ends before. Undefined for never. */
+export function usableAgainAt(
+  resetsAt: number | undefined,
+  plan: Pick<StoredPlan, 'until'> | undefined,
+  expiresAt: number | undefined,
+): number | undefined {
+  const ends = Math.min(plan?.until ?? Infinity, expiresAt ?? Infinity)
+  return resetsAt !== undefined && resetsAt < ends ? resetsAt : undefined
 }
 
 /** The period of a window, or of the last hours. */

@@ -1,6 +1,6 @@
 /** What the store has of windows: the text of windows.lua, read for people. */
 import { ROLLING_PARTS, type Span } from './calendar.ts'
-import { amountIn, isValid, KINDS, type Plan, spanOf } from './plan.ts'
+import { amountIn, isValid, KINDS, type Plan, spanOf, usableAgainAt } from './plan.ts'
 import type { PlanWindow } from './terms.ts'
 
 /** What was used of a window. Numbers are nano-credits, requests or tokens. */
@@ -70,12 +70,20 @@ export interface WindowView {
   readonly left: bigint
   /** Undefined for the last hours, and for a window that has not begun. */
   readonly from: number | undefined
-  /** When it begins anew, or when some of the last hours comes back. Undefined if nothing was used in them, or if it has not begun. */
+  /**
+   * When it can be used again: it begins anew, or some of the last hours comes back. Undefined if nothing was used in them, if it
+   * has not begun, or if the plan or the key ends before.
+   */
   readonly resetsAt: number | undefined
 }
 
-/** Returns the windows of a plan as of now. None if it has ended. */
-export function windowViews(plan: Plan, text: string | null | undefined, now: number): readonly WindowView[] {
+/** Returns the windows of a plan as of now. None if it has ended. @param expiresAt of the key that uses it */
+export function windowViews(
+  plan: Plan,
+  text: string | null | undefined,
+  now: number,
+  expiresAt?: number,
+): readonly WindowView[] {
   if (!isValid(plan, now)) return []
   const states = statesIn(text)
   return plan.windows.map((window, place) => {
@@ -84,7 +92,8 @@ export function windowViews(plan: Plan, text: string | null | undefined, now: nu
     const reset = plan.resets?.[place] ?? 0
     const { used, held, from, resetsAt } = current(state, spanOf(plan, place, now) ?? reset, window, now)
     const left = limit - used - held
-    return { place, window, limit, used, held, left: left > 0n ? left : 0n, from, resetsAt }
+    const again = usableAgainAt(resetsAt, plan, expiresAt)
+    return { place, window, limit, used, held, left: left > 0n ? left : 0n, from, resetsAt: again }
   })
 }
 
@@ -113,8 +122,7 @@ export function nameOf(
 /** Returns when a plan renews: when its widest window begins anew. Undefined if it ends before, or has only the last hours. */
 export function renewsAt(plan: Plan, now: number): number | undefined {
   if (!isValid(plan, now) || plan.widest === undefined) return undefined
-  const at = spanOf(plan, plan.widest, now)?.until
-  return at !== undefined && at < (plan.until ?? Infinity) ? at : undefined
+  return usableAgainAt(spanOf(plan, plan.widest, now)?.until, plan, undefined)
 }
 
 type Current = Pick<WindowView, 'used' | 'held' | 'from' | 'resetsAt'>

@@ -27,7 +27,7 @@ export interface PlanTerms {
   readonly windows: readonly WindowTerms[]
   /** What happens when a window is used up: prepaid credits are used, or requests are refused. */
   readonly then: 'credits' | 'refuse'
-  /** For how long the plan is valid from its purchase. */
+  /** For how long the plan is valid from its purchase: a duration such as `30d`, or periods of the calendar such as `1 month`. */
   readonly until?: string | undefined
   /** How much of a token counts that was read from a cache: a plain decimal from 0 to 1. */
   readonly cachedInput?: string | undefined
@@ -78,6 +78,20 @@ const WEEKDAYS = ['Mon', 'Tue', 'Wed', 'Thu', 'Fri', 'Sat', 'Sun']
 export function durationMs(text: string): number | undefined {
   const ms = duration(text)
   return ms > 0 && ms <= LONGEST_MS ? ms : undefined
+}
+
+/** Returns the period of a plan, and how many of them it is valid. Undefined for ever, and for what cannot be read. */
+export function validityOf({
+  until = '',
+  windows,
+}: PlanTerms): { readonly period: Period; readonly count: number } | undefined {
+  const [, number, per] = /^([1-9]\d?) (day|week|month)s?$/.exec(until) ?? []
+  const word = CALENDAR.find(each => each === per)
+  // Its windows and the plan end together.
+  if (word)
+    return { period: { per: word, zone: windows.find(({ zone }) => zone)?.zone ?? 'UTC' }, count: Number(number) }
+  const ms = durationMs(until)
+  return ms === undefined ? undefined : { period: { ms }, count: 1 }
 }
 
 /** Reads windows. @param found gets what is wrong with them */
@@ -158,8 +172,11 @@ export function calendarWindow(per: CalendarWindow['per'], anchor = '00:00', zon
 export function problemsOf(terms: PlanTerms): readonly TermsProblem[] {
   const found: TermsProblem[] = []
   readWindows(terms.windows, found)
-  if (terms.until !== undefined && durationMs(terms.until) === undefined)
-    found.push({ path: ['until'], message: 'expected a duration such as 30d, up to 3660d' })
+  if (terms.until !== undefined && validityOf(terms) === undefined)
+    found.push({
+      path: ['until'],
+      message: 'expected 1 month, 2 weeks and the like, or a duration such as 30d, up to 3660d',
+    })
   if (cachedWeight(terms) === undefined)
     found.push({ path: ['cachedInput'], message: 'expected a plain decimal from 0 to 1, such as 0.1' })
   return found

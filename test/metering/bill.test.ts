@@ -95,10 +95,10 @@ t.test(
   },
 )
 
-t.test('a reply that was over a limit before any of it was delivered costs what may have been generated', t => {
+t.test('a reply that was over a limit before any of it was delivered costs nothing', t => {
   const error = new GatewayError('upstream_failed')
   const failed: Outcome = { kind: 'failed', error, attempts: [{ ...OPEN[0]!, failure: 'too large' }] }
-  t.equal(ruleFor(replied(undefined, false), failed, TERMS), 'cancel charge')
+  for (const usage of Object.values(USAGE)) t.equal(ruleFor(replied(usage, true), failed, TERMS), 'free')
   t.end()
 })
 
@@ -108,7 +108,8 @@ t.test('a failure that the upstream reports makes a reply one that the upstream 
   t.equal(ruleFor(replied(undefined, false, { failure }), relayed, TERMS), 'free')
   t.equal(ruleFor(replied(undefined, false, { failure, delivered: 9 }), relayed, TERMS), 'estimate')
   t.equal(ruleFor(replied(USAGE.complete, false, { failure, complete: true }), relayed, TERMS), 'free', 'partial')
-  t.equal(ruleFor(replied(USAGE.complete, true, { failure }), relayed, TERMS), 'reported')
+  t.equal(ruleFor(replied(USAGE.complete, true, { failure }), relayed, TERMS), 'free', 'who got nothing pays nothing')
+  t.equal(ruleFor(replied(USAGE.complete, true, { failure, delivered: 9 }), relayed, TERMS), 'reported')
   t.end()
 })
 
