@@ -136,8 +136,8 @@ export interface Format {
    * @returns what hides the effect in the reply from the client; undefined if there is none
    */
   prepare(body: Body, model: { readonly output: number }): Rewriter | undefined
-  /** Texts: every event that `read` can learn something from contains one of them. */
-  readonly signals: readonly string[]
+  /** Every event that `read` can learn something from contains one of these texts, or matches one of these expressions. */
+  readonly signals: readonly (string | RegExp)[]
   /** Where output text stands. */
   readonly text: OutputText
   /** What a parsed event, or a parsed JSON reply, says. */

@@ -2,8 +2,8 @@
 import type { CallName, Calls } from '../money/price.ts'
 import type { SeenCall, Json, RequestMembers, SeenRound } from './terms.ts'
 import { POLICIES, type Policy } from './policies.ts'
-import { GatewayError } from '../errors.ts'
-import { indexOf, list, object, positive, text } from './json.ts'
+import { GatewayError, invalidBody } from '../errors.ts'
+import { indexOf, object, positive, text } from './json.ts'
 
 /** A tool that a request lets the provider run. */
 export interface ProviderTool {
@@ -118,11 +118,18 @@ export function providerToolsOf(
           beyond: beyondFee(tool, type),
         })
       }
-      walk(list(tool['tools']), `${param}.tools`, false)
+      walk(toolsIn(tool, param), `${param}.tools`, false)
     })
   }
   walk(tools, at, outermost)
   return found
+}
+
+/** Returns the tools inside a tool. @throws GatewayError invalid_body if nobody could tell what is in there */
+function toolsIn(tool: Json, param: string): readonly unknown[] {
+  const inner = tool['tools'] ?? []
+  if (!Array.isArray(inner)) throw invalidBody(`"${param}.tools" must be a list.`, `${param}.tools`)
+  return inner as readonly unknown[]
 }
 
 /** The most calls that a request allows its provider, for all tools together. @throws GatewayError invalid_body */

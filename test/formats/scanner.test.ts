@@ -173,6 +173,7 @@ const EVENTS: Readonly<
     signals: [
       'data: {"model":"m","choices":[{"index":0,"delta":{"content":"end"},"finish_reason":"stop"}],"usage":null}',
       'data: {"choices":[],"usage":{"prompt_tokens":1,"completion_tokens":2}}',
+      'data: {"service_tier":"priority","choices":[{"index":0,"delta":{"content":"end"}}]}',
       'data: {"error":{"message":"no"}}',
       'data: [DONE]',
     ],
@@ -305,7 +306,9 @@ for (const name of Object.keys(EVENTS) as FormatName[]) {
           matches?.some(needle => (needle.startsWith('"') ? namesOf(line) : line).includes(needle)) ?? true
         const must = lines.filter(({ line, hasSignals }) => hasSignals || asked(line))
         const may = lines.filter(({ line }) =>
-          [...format.signals, ...(matches ?? [''])].some(word => line.includes(word)),
+          [...format.signals, ...(matches ?? [''])].some(word =>
+            typeof word === 'string' ? line.includes(word) : word.test(line),
+          ),
         )
         return (
           out === events.join('') &&

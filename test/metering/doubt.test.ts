@@ -109,32 +109,35 @@ t.test('what an upstream added to the prompts of a key itself is charged, so tha
   t.ok(after.cost >= 1400n * INPUT && after.cost > before.cost, `${after.cost}`)
 })
 
-t.test('a reply over a limit of the gateway is charged for what may have been generated', async t => {
-  const place = await Exchanges.load()
-  const attempt = { upstream: 'u', account: 'a', status: 200 }
-  const going = { reply: '', elapsedMs: 60_000, silentMs: 60_000 }
-  const error = new GatewayError('upstream_failed')
-  const json = await place.ask(
-    'chat-completions',
-    { max_tokens: 400, n: 20 },
-    { ...going, outcome: { kind: 'failed', error, attempts: [{ ...attempt, failure: 'too large' }] } },
-  )
-  t.ok(json.cost >= 8000n * OUTPUT, `${json.cost}: twenty times the limit`)
-  const broken = { kind: 'broken', by: 'gateway', status: 200, attempts: [attempt] } as const
-  const text = chunk('x'.repeat(3000))
-  const stream = await place.ask(
-    'chat-completions',
-    { stream: true, max_tokens: 64_000 },
-    { ...going, reply: text, outcome: broken },
-  )
-  t.ok(stream.cost >= 60n * 150n * OUTPUT, `${stream.cost}: with what was generated unseen`)
-  const stopped = await place.ask(
-    'chat-completions',
-    { stream: true, max_tokens: 64_000 },
-    { ...going, reply: text, outcome: { ...broken, by: 'drain' } },
-  )
-  t.ok(stopped.cost <= 1200n * OUTPUT, `${stopped.cost}: a restart costs what was delivered`)
-})
+t.test(
+  'a stream over a limit of the gateway is charged for what may have been generated, and a JSON reply that nobody got is free',
+  async t => {
+    const place = await Exchanges.load()
+    const attempt = { upstream: 'u', account: 'a', status: 200 }
+    const going = { reply: '', elapsedMs: 60_000, silentMs: 60_000 }
+    const error = new GatewayError('upstream_failed')
+    const json = await place.ask(
+      'chat-completions',
+      { max_tokens: 400, n: 20 },
+      { ...going, outcome: { kind: 'failed', error, attempts: [{ ...attempt, failure: 'too large' }] } },
+    )
+    t.equal(json.cost, 0n)
+    const broken = { kind: 'broken', by: 'gateway', status: 200, attempts: [attempt] } as const
+    const text = chunk('x'.repeat(3000))
+    const stream = await place.ask(
+      'chat-completions',
+      { stream: true, max_tokens: 64_000 },
+      { ...going, reply: text, outcome: broken },
+    )
+    t.ok(stream.cost >= 60n * 150n * OUTPUT, `${stream.cost}: with what was generated unseen`)
+    const stopped = await place.ask(
+      'chat-completions',
+      { stream: true, max_tokens: 64_000 },
+      { ...going, reply: text, outcome: { ...broken, by: 'drain' } },
+    )
+    t.ok(stopped.cost <= 1200n * OUTPUT, `${stopped.cost}: a restart costs what was delivered`)
+  },
+)
 
 t.test('a JSON request with tools never gets a higher limit than its own', async t => {
   const place = await Exchanges.load(file => file, 900_000_000n)

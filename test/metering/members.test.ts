@@ -292,6 +292,8 @@ t.test('duplicates, other spellings and odd shapes, which upstreams may read dif
     [RESPONSES, '{"model":"acme/famC-5.5","input":"hi","tools":[{"type":"memory_search"}]}'],
     [CHAT, chat('"tools":{"0":{"type":"web_search"}}')],
     [CHAT, chat('"tools":[[{"type":"web_search"}]]')],
+    [CHAT, chat('"tools":[{"type":"namespace","name":"n","tools":{"0":{"type":"web_search"}}}]')],
+    [CHAT, chat('"tools":[{"type":"namespace","name":"n","tools":"web_search"}]')],
     [CHAT, chat('"tools":[{"googleSearch":{}}]')],
     [CHAT, chat('"tools":[{"type":["web_search"]}]')],
     [CHAT, chat('"modalities":[{"toString":1,"valueOf":1}]')],

@@ -379,14 +379,23 @@ t.test('a request without a tier holds for the dearest one, and is charged as th
   t.same([standard.cost, unsaid.cost], [PLAIN_COST, PLAIN_COST])
 })
 
-t.test('a failure that reports usage is charged in every format', async t => {
-  const place = await Exchanges.load()
-  const error = { message: 'no', type: 'server_error' }
-  const chat = { error, usage: { prompt_tokens: 10, completion_tokens: 20 } }
-  t.equal((await place.ask('chat-completions', {}, { reply: chat })).cost, PLAIN_COST)
-  const response = reply(RESPONSES, {}, { status: 'failed', error, output: [] })
-  t.equal((await place.ask('responses', {}, { reply: response })).cost, PLAIN_COST)
-})
+t.test(
+  'a failure that reports usage costs what was delivered, in every format, and nothing if nothing was',
+  async t => {
+    const place = await Exchanges.load()
+    const error = { message: 'no', type: 'server_error' }
+    const chat = { error, usage: { prompt_tokens: 10, completion_tokens: 20 } }
+    const response = reply(RESPONSES, {}, { status: 'failed', error, output: [] })
+    for (const [format, failed] of [
+      ['chat-completions', chat],
+      ['responses', response],
+    ] as const) {
+      // prettier-ignore
+      t.equal((await place.ask(format, {}, { reply: failed })).cost, 0n, format)
+      t.equal((await place.ask(format, {}, { reply: failed, delivered: 9 })).cost, PLAIN_COST, format)
+    }
+  },
+)
 
 t.test('several passes are checked one by one: advice, images and research are plausible usage', async t => {
   const place = await Exchanges.load(file =>

@@ -139,7 +139,16 @@ export const chatCompletions: Format = {
     body.set('stream_options', { ...options, include_usage: true })
     return hideUsage
   },
-  signals: ['_tokens"', '"error"', 'data: [DONE]', ...FOREIGN_FAILURES, '"finish_reason":"', '"finish_reason": "'],
+  signals: [
+    '_tokens"',
+    '"error"',
+    'data: [DONE]',
+    ...FOREIGN_FAILURES,
+    '"finish_reason":"',
+    '"finish_reason": "',
+    // Many providers repeat the standard tier in each chunk.
+    /"service_tier": ?"(?!default"|auto"|standard")/,
+  ],
   text: {
     // `text` stands in a list of content, and `name` in a call.
     stream: [

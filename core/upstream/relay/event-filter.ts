@@ -145,7 +145,7 @@ function makeSearch({ signals, text }: Format, matches: readonly (string | RegEx
     const word = /^"(\w+)"(?:\(\?!.*\))?$/.exec(source)?.[1]
     return word !== undefined && !text.stream.includes(word)
   })
-  const words = [...signals.map(escaped), ...sources].join('|')
+  const words = [...signals.map(sourceOf), ...sources].join('|')
   return {
     expression: new RegExp([...(measures ? textsOf(text) : []), words].join('|'), 'g'),
     measuresText: measures,
