@@ -1,5 +1,12 @@
 import { formatCredits, GatewayError, type Key, type ModelEntry, Reply } from 'tollgate/plugin'
-import { defineBuiltIn, type BuiltInExchange, modelsFor, presented, typeOf } from 'tollgate/plugin/operator'
+import {
+  defineBuiltIn,
+  type BuiltInExchange,
+  modelsFor,
+  presented,
+  reasoningIn,
+  typeOf,
+} from 'tollgate/plugin/operator'
 
 /** A model in a shape that the clients of all formats accept. */
 interface ListedModel {
@@ -12,6 +19,8 @@ interface ListedModel {
   readonly display_name: string
   readonly max_input_tokens?: number
   readonly max_tokens?: number
+  /** Whether reasoning is `hidden`, `shown` or absent (`none`), which decides what a stream costs whose client leaves. */
+  readonly reasoning: 'hidden' | 'shown' | 'none'
   /** Exact decimals. */
   readonly pricing?: object
 }
@@ -79,7 +88,8 @@ function listed(entries: readonly ModelEntry[], prices: boolean): Map<string, Li
   return models
 }
 
-function describe({ id, name, context, maxOutput, price }: ModelEntry, prices: boolean): ListedModel {
+function describe(entry: ModelEntry, prices: boolean): ListedModel {
+  const { id, name, context, maxOutput, price } = entry
   return {
     id,
     object: 'model',
@@ -90,6 +100,7 @@ function describe({ id, name, context, maxOutput, price }: ModelEntry, prices: b
     display_name: name,
     ...(context !== undefined && { max_input_tokens: context }),
     ...(maxOutput !== undefined && { max_tokens: maxOutput }),
+    reasoning: reasoningIn(entry),
     ...(prices && { pricing: { unit: 'credits per million tokens', ...pricingOf(price) } }),
   }
 }

@@ -389,6 +389,7 @@ export function shownEntry(entry: HistoryEntry): Record<string, unknown> {
     unpriced: notes.unpriced ?? [],
     duration_ms: notes.durationMs ?? null,
     ttft_ms: notes.ttftMs ?? null,
+    silent_ms: notes.silentMs ?? null,
     credits_entry: notes.entry ?? null,
     credit_reason: notes.reason ?? null,
     client_disconnected: notes.status === 'client_gone',

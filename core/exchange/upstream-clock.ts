@@ -22,12 +22,12 @@ export class UpstreamClock {
     this.#now = now
   }
 
-  /** Milliseconds in which nothing arrived that shows what the model does, since the last encrypted reasoning. */
+  /** Whole milliseconds in which nothing arrived that shows what the model does, since the last encrypted reasoning. */
   get silentMs(): number {
     if (this.#lastOutputAt === undefined) return 0
     const gap = Math.max(0, (this.#stoppedAt ?? this.#now()) - this.#lastOutputAt)
     // No text will come that accounts for the last gap of a reply that has been stopped.
-    return this.#silentMs + (gap > SILENCE_MS || this.#stoppedAt !== undefined ? gap : 0)
+    return Math.ceil(this.#silentMs + (gap > SILENCE_MS || this.#stoppedAt !== undefined ? gap : 0))
   }
 
   /** Milliseconds since the request went out, until the upstream ended. */

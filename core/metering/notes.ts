@@ -64,6 +64,7 @@ export function notesAtEnd(
     httpStatus: outcome.kind === 'failed' ? x.format.status(outcome.error) : outcome.status,
     ...(isError && end.code !== undefined && { errorCode: end.code }),
     ...(result.billed && { ...chargeNotes(result.parts), usageSource: result.source }),
+    ...(result.billed && result.source === 'estimated' && x.silentMs > 0 && { silentMs: x.silentMs }),
     ...(result.served !== undefined && { served: result.served }),
     ...(result.quarantined && { quarantined: true }),
     ...(result.unpriced.length > 0 && { unpriced: result.unpriced.slice(0, 20) }),

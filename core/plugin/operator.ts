@@ -26,6 +26,7 @@ export {
 } from '../account/views.ts'
 export { planStanding, type PlanStanding, resetWord, shownWindow } from '../account/plan-views.ts'
 export { limitsOf, modelsFor } from '../metering/bounds.ts'
+export { reasoningIn } from '../exchange/model.ts'
 export { typeOf } from '../metering/own-type.ts'
 export { usualMs } from '../plans/calendar.ts'
 export { periodOf, planFrom } from '../plans/plan.ts'

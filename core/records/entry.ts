@@ -71,6 +71,8 @@ export interface Notes {
   readonly reported?: ReportedSums
   readonly durationMs?: number
   readonly ttftMs?: number
+  /** Of a charge that is estimated: for how long the provider showed nothing. */
+  readonly silentMs?: number
   /** The accounts that were asked, if there were several. Never shown to customers. */
   readonly attempts?: readonly NotedAttempt[]
   /** For a credit: the refunded entry, when it ended in milliseconds since the epoch, and the reason. */

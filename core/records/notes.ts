@@ -26,6 +26,7 @@ const ALWAYS = 6
 const RARE = [
   'requestedModel',
   'served',
+  'silentMs',
   'compaction',
   'quarantined',
   'conditions',
