@@ -26,6 +26,15 @@ const AGAIN_MAX = 3
 /** Reads the record of a key again. @returns whether it has changed */
 export type RereadKey = (x: HttpExchange) => Promise<boolean>
 
+/** What the chains of a generation share. */
+export interface ChainNeeds {
+  readonly log: Log
+  /** Milliseconds that a promise of a hook may take. */
+  readonly limitMs: number
+  readonly book: RequestBook
+  readonly rereadKey: RereadKey
+}
+
 /** Sends a request to its upstream and relays the reply. */
 export type Forward = (x: HttpExchange, up: ReplyHooks) => Promise<Outcome>
 
@@ -40,8 +49,7 @@ export class Chain {
   /** The stage that finds the key; -1 if there is none. */
   readonly #keyAt: number
 
-  /** @param limitMs milliseconds that a promise of a hook may take */
-  constructor(stages: readonly PlacedStage[], log: Log, limitMs: number, book: RequestBook, rereadKey: RereadKey) {
+  constructor(stages: readonly PlacedStage[], { log, limitMs, book, rereadKey }: ChainNeeds) {
     this.#stages = stages
     this.#up = { stages, hooks: new HookLists(stages), log, limitMs }
     this.#log = log

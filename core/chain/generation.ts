@@ -2,7 +2,7 @@
  * A generation: a configuration in force, with its stages set up and its endpoints fixed, until its last exchange has
  * ended.
  */
-import { Chain, type RereadKey } from './chain.ts'
+import { Chain, type ChainNeeds } from './chain.ts'
 import type { RequestBook } from './request-book.ts'
 import type { PlacedStage } from './reply-hooks.ts'
 import type { Notice } from '../records/notices.ts'
@@ -71,9 +71,17 @@ export class Generation {
     this.#log = log
     this.#retiring = retired
     this.drained = new Promise(resolve => (this.#drained = resolve))
-    const reread: RereadKey = x =>
-      host.keys.hasChanged(x.secret, x.key).then(hasChanged => ((x.keyIsCurrent = true), hasChanged))
-    const chain = (of: readonly PlacedStage[]): Chain => new Chain(of, log, config.limits.stageMs, book, reread)
+    const shared: ChainNeeds = {
+      log,
+      limitMs: config.limits.stageMs,
+      book,
+      async rereadKey(x) {
+        const hasChanged = await host.keys.hasChanged(x.secret, x.key)
+        x.keyIsCurrent = true
+        return hasChanged
+      },
+    }
+    const chain = (of: readonly PlacedStage[]): Chain => new Chain(of, shared)
     const site = (parts: readonly PlacedStage[], serves: (stage: PlacedStage) => boolean): Site => {
       const routes = new RouteTable<Chain>()
       for (const endpoint of endpointsOf(parts.filter(serves).map(({ plugin }) => plugin.on)))

@@ -225,7 +225,7 @@ export class HttpExchange implements BuiltInExchange, Indexed, ReplyExchange, Re
   ): Promise<Buffer> {
     this.#received = undefined
     reserve(all.length)
-    while (watch?.(all) === false) await new Promise(setImmediate)
+    for (let isTaken = watch?.(all); isTaken === false; isTaken = watch?.(all)) await new Promise(setImmediate)
     return all
   }
 

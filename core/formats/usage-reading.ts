@@ -60,8 +60,8 @@ export function countTokens(raw: Json, table: CounterTable, said: SaidReading = 
   const { values, places, unread } = counts
   const odd = new Set<string>()
   const of = (name: CounterName): number => values.get(name) ?? 0
-  const mark = (...names: CounterName[]): void => {
-    const found = names.find(name => places.has(name)) ?? (names[0] as CounterName)
+  const mark = (name: CounterName, ...others: CounterName[]): void => {
+    const found = [name, ...others].find(each => places.has(each)) ?? name
     odd.add(places.get(found) ?? found)
   }
   // The parts may come without their sum, and the sum without its parts. Tokens that are not named count as short-lived.

@@ -20,7 +20,7 @@ interface Worked {
   readonly calls?: readonly [count: number, credits: number]
 }
 
-const chat = (usage: object): Going => ({ reply: { ...(reply(PLACES['chat-completions'].path) as object), usage } })
+const chat = (usage: object): Going => ({ reply: { ...reply(PLACES['chat-completions'].path), usage } })
 const { usage: _usage, ...unreported } = reply(PLACES['chat-completions'].path) as Record<string, unknown>
 const search = (id: string): object => ({
   type: 'web_search_call',
