@@ -33,7 +33,7 @@ export interface Hooks<Seen, Below, Known, Gives> {
   arrive?(x: Seen): void
   /**
    * The request goes down the chain. Returns facts, throws a GatewayError, or returns a Reply, which ends the way down.
-   * The gateway waits for a promise for at most `limits.stage`.
+   * It runs again if the key was changed meanwhile. The gateway waits for a promise for at most `limits.stage`.
    */
   request?(x: Below): Awaitable<Gives | Reply>
   /**

@@ -139,7 +139,7 @@ t.test('terms that cannot be used are reported with their place', t => {
     t.match(found?.message ?? '', message, JSON.stringify(window))
     t.same(found?.path.slice(0, 2), ['windows', 0])
   }
-  t.match(problemsOf({ windows: [], then: 'refuse', until: '1 month' })[0], { path: ['until'] })
+  t.match(problemsOf({ windows: [], then: 'refuse', until: '1 year' })[0], { path: ['until'] })
   t.match(problemsOf({ windows: [], then: 'refuse', cachedInput: '1.5' })[0], { path: ['cachedInput'] })
   t.end()
 })

@@ -333,7 +333,7 @@ const USAGE_KINDS: readonly Kind[] = [
   usageKind(
     'a total above the sum',
     upstream => [{ ...SPELLINGS[upstream]({ input: 1000, output: 20 }), total_tokens: 1060 }],
-    { input_tokens: 1000, output_tokens: 60 },
+    { input_tokens: 1040, output_tokens: 20 },
   ),
   usageKind(
     'a negative counter among good ones',
