@@ -82,7 +82,7 @@ export async function startCounting(
     REDIS_URL: redis.url,
   })
   const file = join(place.folder, 'counts')
-  const lines = (): string[] => (existsSync(file) ? readFileSync(file, 'utf8').trim().split('\n') : [])
+  const lines = (): string[] => (existsSync(file) ? readFileSync(file, 'utf8').split('\n').slice(0, -1) : [])
   const running = new Running(
     spawn(process.execPath, ['--expose-gc', '--import', COUNTING, BIN, 'start'], {
       cwd: place.folder,

@@ -122,7 +122,10 @@ t.test('a store that is emptied between the two reads of a key does not make it 
   const env = { ...upstreamEnv(await answering(t)), REDIS_URL: redis.url }
   const g = await startGateway(t, { env, edit: ownPrefix })
   const key = await g.key('famC')
-  const { redis: client } = g.gateway.ledger.scripts
+  const { scripts } = g.gateway.ledger
+  // A store of several servers needs two.
+  Object.assign(scripts, { scattered: true })
+  const { redis: client } = scripts
   const hmget = client.hmget.bind(client) as (...args: readonly string[]) => Promise<(string | null)[]>
   const emptied = async (...args: readonly string[]): Promise<(string | null)[]> => {
     if (args.includes('sec')) await redis.command('FLUSHALL')
