@@ -193,7 +193,7 @@ function addReportCommands({ program, onConfig }: CommandLine): void {
     .option('--until <day>', 'last day, which is included', 'today')
     .option(
       '--by <group>',
-      'key, balance, model, type, account (upstream account), day, status or code (of errors)',
+      'key, balance, model, served (the model that answered), type, account (upstream account), day, status or code (of errors)',
       'model',
     )
     .option('--limit <number>', 'print at most so many groups, the highest charges first', '1000')

@@ -152,6 +152,7 @@ export class DaySums {
   readonly #accounts = new Table('day_accounts', ['day', 'account'])
   readonly #keys = new Table('day_keys', ['day', 'account', 'key'])
   readonly #days = new Table('day_models', ['day', 'model', 'type', 'upstream', 'status', 'code'])
+  readonly #served = new Table('day_served', ['day', 'model', 'served'])
   /** By account and model, and by account, day and model. */
   readonly #models = new Map<string, ModelCount>()
   readonly #dayModels = new Map<string, ModelCount>()
@@ -169,6 +170,7 @@ export class DaySums {
     const { byAccount, byKey, byModel, day, model } = this.#keysOf(entry)
     addEntry(this.#accounts.of(byAccount), entry, sign)
     addEntry(this.#days.of(byModel), entry, sign)
+    for (const keys of this.#servedOf(entry)) addEntry(this.#served.of(keys), entry, sign)
     if (isShared) addEntry(this.#keys.of(byKey), entry, sign)
     this.#addModel(entry, { day, model }, { count: { ...counted(entry), requests: 0 }, sign, isShared })
   }
@@ -181,6 +183,12 @@ export class DaySums {
     const key = this.#numbers.key(of)
     addCount(this.#keyModels, `${key} ${account} ${model}`, count, sign)
     addCount(this.#dayKeyModels, `${key} ${day} ${account} ${model}`, count, sign)
+  }
+
+  /** Returns the row of what another model answered than was asked for. None for most entries. */
+  #servedOf(entry: Entry): readonly (readonly number[])[] {
+    const { model = '', served } = entry.notes
+    return served === undefined ? [] : [[countedDay(entry), ...[model, served].map(name => this.#names.numberOf(name))]]
   }
 
   #keysOf(entry: Entry): RowKeys {
@@ -247,6 +255,10 @@ export class DaySums {
         sql,
         rows.map(({ byModel }) => byModel),
       ),
+      this.#served.read(
+        sql,
+        entries.flatMap(entry => this.#servedOf(entry)),
+      ),
     ])
   }
 
@@ -255,6 +267,7 @@ export class DaySums {
     this.#accounts.write(sql)
     this.#keys.write(sql)
     this.#days.write(sql)
+    this.#served.write(sql)
     putModels(sql, 'account_models', 'account, model', this.#models)
     putModels(sql, 'day_account_models', 'account, day, model', this.#dayModels)
     putModels(sql, 'key_models', 'key, account, model', this.#keyModels)

@@ -113,7 +113,7 @@ function inWords(column: string, words: readonly string[]): string {
 
 /** Returns every name that a row needs the number of. */
 export function namesIn(notes: Partial<Notes>): readonly string[] {
-  return NAMED.flatMap(([, of]) => of(notes) ?? [])
+  return [...NAMED.flatMap(([, of]) => of(notes) ?? []), ...(notes.served === undefined ? [] : [notes.served])]
 }
 
 /**

@@ -19,6 +19,7 @@ import { EXCHANGE_COLUMNS, HISTORY_VIEW } from './exchange-rows.ts'
  * - `pending` is 1 while the store may not know the latest record of a key, or the grants of an account.
  * - `hint` has the beginning and the end of a secret. A key's `label` is the same, unless an operator has chosen one.
  * - `failures` has why requests failed. `alike` counts the requests that a row stands for: see request-sums.ts.
+ * - `day_served` has what other models answered than were asked for. It is a part of `day_models`.
  * - `commits` has the latest transactions, by which a database that fell back is noticed: see lineage.ts.
  * - `requests` has what operators asked for with an idempotency key, with the seed of the secrets that were made for it.
  */
@@ -132,6 +133,10 @@ const STEPS: readonly (readonly string[])[] = [
       charge BIGINT NOT NULL, PRIMARY KEY (key, day, account, model)) {CLUSTERED}`,
     'ALTER TABLE failures RENAME COLUMN account TO key',
     'ALTER TABLE codes RENAME COLUMN account TO key',
+  ],
+  [
+    `CREATE TABLE day_served (day INTEGER NOT NULL, model INTEGER NOT NULL, served INTEGER NOT NULL, {COUNTS},
+      PRIMARY KEY (day, model, served))`,
   ],
 ]
 

@@ -4,10 +4,10 @@ import { addRow, COUNTERS, type DayCount, noCount } from './day-sums.ts'
 import { DAY_MS } from './entry.ts'
 
 /**
- * What usage can be grouped by. `balance` has that of all keys that spend from it; `account` is the upstream account, `code`
- * that of an error.
+ * What usage can be grouped by. `balance` has that of all keys that spend from it; `served` is the model that answered, `account` the
+ * upstream account, `code` that of an error.
  */
-export const USAGE_GROUPS = ['key', 'balance', 'model', 'type', 'account', 'day', 'status', 'code'] as const
+export const USAGE_GROUPS = ['key', 'balance', 'model', 'served', 'type', 'account', 'day', 'status', 'code'] as const
 /** One of them. */
 export type UsageGroup = (typeof USAGE_GROUPS)[number]
 
@@ -29,6 +29,7 @@ export interface UsageRange {
 /** The columns of the sums by model that groups are named by. */
 const COLUMNS: Readonly<Record<Exclude<UsageGroup, 'key' | 'balance' | 'day'>, string>> = {
   model: 'model',
+  served: 'model',
   type: 'type',
   account: 'upstream',
   status: 'status',
@@ -48,6 +49,9 @@ export async function usageBy(database: Database, group: UsageGroup, range: Usag
       .map(([day, sums]) => ({ group: new Date(day * DAY_MS).toISOString().slice(0, 10), ...sums }))
   }
   const sums = summed(rows, row => Number(row[COLUMNS[group]]))
+  if (group === 'served')
+    for (const row of await database.all('SELECT * FROM day_served WHERE day >= ? AND day <= ?', [from, to]))
+      moveServed(sums, row)
   const names = await selectIn(database, 'SELECT no, name FROM names WHERE no', [...sums.keys()])
   const nameOf = new Map(names.map(row => [Number(row['no']), String(row['name'])]))
   return [...sums]
@@ -119,6 +123,21 @@ function summed(rows: readonly Row[], keyOf: (row: Row) => number): Map<number, 
     addRow(sum, row)
   }
   return sums
+}
+
+/** Counts what another model answered for that one. Its times stay with the model that was asked for. */
+function moveServed(sums: Map<number, DayCount>, row: Row): void {
+  const [asked, served] = [Number(row['model']), Number(row['served'])].map(no => {
+    const sum = sums.get(no) ?? noCount()
+    sums.set(no, sum)
+    return sum.counts
+  }) as [DayCount['counts'], DayCount['counts']]
+  for (const name of COUNTERS) {
+    // A request is counted before anybody knows what answers it.
+    const count = bigintOf(row, name === 'requests' ? 'billed' : name)
+    asked[name] -= count
+    served[name] += count
+  }
 }
 
 function byCharge(one: Usage, other: Usage): number {

@@ -28,7 +28,7 @@ const usage = operation({
   method: 'GET',
   path: '/usage',
   summary:
-    'Add up the usage by key, balance, model, type, upstream account, day, status or error code; the highest charges first.',
+    'Add up the usage by key, balance, model, model that answered, type, upstream account, day, status or error code; the highest charges first.',
   scope: 'read',
   query: {
     type: 'object',

@@ -1,6 +1,7 @@
 /** A provider answers with another model than it was asked for: customers pay the cheaper price, and everybody can see both names. */
 import t from 'tap'
 import type { FormatName } from '../../core/formats/index.ts'
+import { usageBy } from '../../core/records/usage.ts'
 import type { Edit } from '../gateway-file.ts'
 import { scene } from '../scene.ts'
 import { DONE, typed } from '../stream-events.ts'
@@ -103,6 +104,28 @@ t.test('whatever model answers, in whatever form, the cheaper price counts, and 
         served: null,
         entry: { served_model: 'mid' },
       })
+    }
+  const { records, background } = g.gateway.ledger
+  await background.archiveAll()
+  const today = Math.floor(Date.now() / 86_400_000)
+  const range = { from: today - 1, to: today, count: 10 }
+  const usage = async (group: 'model' | 'served') =>
+    new Map((await usageBy(records.database, group, range)).map(({ group: name, counts }) => [name, counts]))
+  const before = [await usage('model'), await usage('served')] as const
+  answers = () => FORMS['chat-completions'].answer('cheap', false)
+  const key = await g.key('famC')
+  await g.call('/v1/chat/completions', { key, body: { ...FORMS['chat-completions'].body, model: 'dear' } })
+  await g.settled(key)
+  await background.archiveAll()
+  const now = [await usage('model'), await usage('served')] as const
+  for (const [of, more, less] of [
+    [0, 'dear', 'cheap'],
+    [1, 'cheap', 'dear'],
+  ] as const)
+    // prettier-ignore
+    for (const name of ['requests', 'billed', 'output', 'charge'] as const) {
+      t.ok((now[of].get(more)?.[name] ?? 0n) > (before[of].get(more)?.[name] ?? 0n), `${name} of ${more}`)
+      t.equal(now[of].get(less)?.[name], before[of].get(less)?.[name], `${name} of ${less}`)
     }
   const { text } = await g.call('/metrics')
   t.match(text, /tollgate_served_models_total\{upstream="famC",model="mid",served="cheap"\} 4/)
