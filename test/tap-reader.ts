@@ -57,8 +57,8 @@ export class TapReader {
     return {
       read: line => {
         lines.push(line)
-        const [, of] = /^# file: (.+)$/.exec(line) ?? []
-        isComplete ||= line === '# all files have run'
+        const [, of] = /^ *# file: (.+)$/.exec(line) ?? []
+        isComplete ||= line.trim() === '# all files have run'
         const [, depth = '', subtest] = /^( *)# Subtest: (.*)$/.exec(line) ?? []
         if (of !== undefined) {
           closeFile()

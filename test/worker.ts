@@ -47,12 +47,13 @@ function next(): string | undefined {
 
 /** Loads the next file. Its tests follow this one, and the next file follows them: tap is never idle between two. */
 function takeNext(): void {
-  void t.test('next', async () => {
+  void t.test('next', async own => {
     const file = next()
-    if (file === undefined) return void process.stdout.write('# all files have run\n')
+    // These lines must not overtake what tap has still to print.
+    if (file === undefined) return own.comment('all files have run')
     t.setTimeout(limitMs)
     // TapReader reads from this line on whose tests follow.
-    process.stdout.write(`# file: ${file}\n`)
+    own.comment(`file: ${file}`)
     await import(pathToFileURL(resolve(root, file)).href)
     takeNext()
   })

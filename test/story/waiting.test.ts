@@ -118,7 +118,9 @@ t.test('the first that came is served first', async t => {
 })
 
 t.test('64 connections on 50 places are all served', async t => {
-  const { g, answer } = await gated(t, 50)
+  const { g, answer } = await gated(t, 50, file =>
+    file.set('limits.stage', '10m').everyKeyType({ limits: { concurrency: 50, queue: '5m' } }),
+  )
   answer()
   const key = await g.key('famC', 100n)
   const statuses = await Promise.all(
