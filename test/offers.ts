@@ -118,6 +118,15 @@ export class Shop {
     return this.run('balances', 'show', balance)
   }
 
+  /** Makes the store forget what was used of a balance's plan. @returns whether there was something */
+  async emptyWindows(balance: string): Promise<boolean> {
+    const { account } = new StoreKeys('t').of(balance)
+    const text = (await this.redis.command('HGET', account, FIELDS.windows)) as string | null
+    if (text === null) return false
+    await this.redis.command('HSET', account, FIELDS.windows, text.replaceAll(/:[\d=,]*(?= |$)/g, ':0'))
+    return true
+  }
+
   /** Kills a gateway while requests run, and starts another one in its place. */
   async replaceKilled(): Promise<void> {
     await this.gateways[0].stop('SIGKILL')

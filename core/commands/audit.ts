@@ -5,10 +5,14 @@ import { differenceOf } from '../ledger/opinions.ts'
 import { type Correction, recount, wordsOf } from '../ledger/recovery/recount.ts'
 import type { Environment } from '../lib/environment.ts'
 import type { Ledger } from '../ledger/ledger.ts'
+import { repairWindows } from '../ledger/windows-audit.ts'
 import { orUnavailable } from '../records/unavailable.ts'
 import { find } from './subjects.ts'
 import { auditEntry } from './audited.ts'
 import { onLedger } from './on-ledger.ts'
+
+/** Accounts that are read at once. */
+const ACCOUNTS = 500
 
 /** The options of the command. */
 export interface AuditOptions {
@@ -18,7 +22,7 @@ export interface AuditOptions {
   readonly repair?: boolean
 }
 
-/** Runs the audit and prints its findings. With `repair`, it first corrects the held sums. */
+/** Runs the audit and prints its findings. With `repair`, it first corrects held sums and windows. */
 export async function runAudit(environment: Environment, config: Config, options: AuditOptions): Promise<void> {
   const { corrections, ...report } = await onLedger(environment, config, async (ledger, keys) => {
     const only = options.key === undefined ? undefined : (await find(keys, options.key)).account
@@ -29,8 +33,8 @@ export async function runAudit(environment: Environment, config: Config, options
   if (options.json) {
     environment.print(JSON.stringify({ ...report, ...(corrections && { corrections }) }))
   } else {
-    for (const correction of corrections ?? []) environment.print(`corrected ${wordsOf(correction)}`)
-    if (corrections?.length === 0) environment.print('nothing to repair: what is held agrees with the holds')
+    for (const correction of corrections ?? []) environment.print(`corrected ${wordsFor(correction)}`)
+    if (corrections?.length === 0) environment.print('nothing to repair: holds and windows agree')
     for (const { account, findings } of report.drifts)
       for (const finding of findings) environment.complain(`${account}: ${finding}`)
     environment.print(`${report.accounts} accounts, ${report.entries} entries, ${report.drifts.length} with drift`)
@@ -46,21 +50,33 @@ export async function runAudit(environment: Environment, config: Config, options
   if (report.drifts.length > 0) await environment.exit(1)
 }
 
-/** Corrects the held sums of accounts, and notes in the audit log what was changed. */
+/** What was corrected of one account: what it holds, or the windows of its plan. */
+type Repair = Correction | { readonly account: string; readonly windows: readonly string[] }
+
+/** Corrects the held sums of accounts and the windows of their plans, and notes in the audit log what was changed. */
 async function repair(
-  { scripts, records }: Ledger,
+  ledger: Ledger,
   environment: Environment,
   config: Config,
   only: string | undefined,
-): Promise<readonly Correction[]> {
-  const corrections: Correction[] = []
-  await recount(scripts, config.ledger.leaseMs, {
-    only,
-    corrected: async correction => {
-      const { account, ...details } = correction
-      corrections.push(correction)
-      await orUnavailable(records.audit.add(auditEntry(environment, 'account.repair', account, details)))
-    },
-  })
+): Promise<readonly Repair[]> {
+  const { accounts, audit: log } = ledger.records
+  const corrections: Repair[] = []
+  const corrected = async (correction: Repair): Promise<void> => {
+    const { account, ...details } = correction
+    corrections.push(correction)
+    await orUnavailable(log.add(auditEntry(environment, 'account.repair', account, details)))
+  }
+  await recount(ledger.scripts, config.ledger.leaseMs, { only, corrected })
+  const pages = only === undefined ? accounts.pages(ACCOUNTS) : [await orUnavailable(accounts.withIds([only]))]
+  for await (const page of pages)
+    for (const { id: account } of page.filter(({ plan }) => plan !== undefined)) {
+      const windows = await repairWindows(ledger, account)
+      if (windows.length > 0) await corrected({ account, windows })
+    }
   return corrections
+}
+
+function wordsFor(correction: Repair): string {
+  return 'windows' in correction ? `${correction.account}: ${correction.windows.join('; ')}` : wordsOf(correction)
 }

@@ -14,6 +14,7 @@ import { balanceFrom } from './reads.ts'
 import { type FieldName, FIELDS, readFields } from './script/names.ts'
 import { type Part, partsIn } from './script/parts.ts'
 import { type StreamEntry, unrecorded } from './script/stream.ts'
+import { findWindows } from './windows-audit.ts'
 
 /** What is wrong with one account. */
 export interface Drift {
@@ -45,8 +46,8 @@ const TRIES = 50
 const PAUSE_MS = 20
 
 /**
- * How thorough an audit is: `sums` and holds; `whole` adds up the recorded entries as well; `charges` also recomputes
- * each charge from its prices.
+ * How thorough an audit is: `sums` and holds; `whole` adds up the recorded entries as well, and what they used of
+ * plans; `charges` also recomputes each charge from its prices.
  */
 export type Depth = 'sums' | 'whole' | 'charges'
 
@@ -127,7 +128,9 @@ class AccountAudit {
       }
       await new Promise(resolve => setTimeout(resolve, PAUSE_MS))
     }
-    if (depth !== 'sums') await this.#addUp(depth === 'charges')
+    if (depth === 'sums') return this
+    this.findings.push(...((await findWindows(this.#ledger, this.#account))?.findings ?? []))
+    await this.#addUp(depth === 'charges')
     return this
   }
 

@@ -73,6 +73,8 @@ export class Ledger {
   readonly restorer: Restorer
   readonly continuity: Continuity
   readonly background: Background
+  /** Milliseconds for which entries are kept. */
+  readonly historyMs: number
   readonly #config: LedgerConfig
   readonly #buckets = new Buckets()
   readonly #live = new SwapList<Hold>()
@@ -98,6 +100,7 @@ export class Ledger {
     continuity.onReopened = () => this.#deliveries.repeat()
     const storeNow = (): number => continuity.now()
     this.#config = config.ledger
+    this.historyMs = config.ledger.historyMs
     this.scripts = scripts
     this.records = records
     this.restorer = restorer

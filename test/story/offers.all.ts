@@ -47,6 +47,14 @@ async function hard(
     t.ok(total <= BigInt(shop.upstream.requests.length) * COST, 'what the provider did not make is not')
   }
   t.match(await shop.place.run('audit', '--reprice'), { code: 0 })
+  if (await shop.emptyWindows(balance)) {
+    t.match(await shop.place.run('audit'), { code: 1, err: /window 1 of the plan: used = .*: 0 is not \d+/ })
+    t.match(await shop.place.run('audit', '--repair'), {
+      code: 0,
+      out: /corrected \S+: window 1 of the plan.*\n.* 0 with drift/,
+    })
+    t.same(lasting(await shop.settled(balance)), lasting(after), 'the audit repairs what was used')
+  }
   return served
 }
 

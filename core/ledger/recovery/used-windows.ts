@@ -1,9 +1,10 @@
-/** What was used in the windows of a plan, from the records, for a store that has lost them. */
-import { after, lengthOf, partMs, windowAt, windowSince } from '../../plans/calendar.ts'
+/** What was used in the windows of a plan, from the records: for a store that has lost it, and for the audit. */
+import { after, lengthOf, partMs, ROLLING_PARTS, windowAt, windowSince } from '../../plans/calendar.ts'
 import { claimsIn } from '../../plans/claims.ts'
 import { periodOf, type Plan } from '../../plans/plan.ts'
-import { windowWord } from '../../plans/state.ts'
+import { statesIn, windowWord } from '../../plans/state.ts'
 import { type HistoryEntry, type PlanPart } from '../../records/entry.ts'
+import type { PlanWindow } from '../../plans/terms.ts'
 import type { Records } from '../../records/records.ts'
 
 /** Entries that are read at once. */
@@ -12,26 +13,115 @@ const PAGE = 500
 /** What was used in a window, by when it began; in the last hours, by the number of the part. */
 type Used = Map<number, bigint>
 
-/**
- * Returns the windows of a plan as the script writes them. Nothing is held of them.
- * @param exchanges when the latest one of the account ended, and the ordinal of the last one that counts
- */
+/** Reads entries of one account, newest first. */
+type Entries = (range: {
+  readonly before: number
+  readonly from: number
+  readonly count: number
+}) => Promise<HistoryEntry[]>
+
+/** Which entries count: up to an ordinal, and when the latest one of the account ended. */
+interface Counting {
+  readonly endedAt: number
+  readonly last: number
+}
+
+/** Returns the windows of a plan as the script writes them. Nothing is held of them. */
 export async function usedWindows(
   { history }: Pick<Records, 'history'>,
   account: string,
   plan: Plan,
-  { endedAt, last }: { readonly endedAt: number; readonly last: number },
+  counting: Counting,
 ): Promise<string> {
-  const longestMs = Math.max(...plan.windows.map(window => lengthOf(periodOf(window))))
-  const used = plan.windows.map((): Used => new Map())
-  for (let before = last + 1; ;) {
-    const page = await history.entries({ account }, { before, from: endedAt - longestMs, count: PAGE })
-    for (const entry of page) if (entry.plan) count(entry, entry.plan, plan, used)
-    if (page.length < PAGE) break
-    before = page.at(-1)?.ordinal ?? 0
-  }
+  const { used } = await usedIn(range => history.entries({ account }, range), plan, counting)
   const words = plan.windows.flatMap((_, place) => textOf(plan, place, used[place] as Used))
   return [plan.shape, ...words].join(' ')
+}
+
+/** What the store has of windows, compared with entries. */
+export interface ComparedWindows {
+  /** The windows that differ, each with both numbers: nano-credits, requests or tokens. Empty if none does. */
+  readonly findings: readonly string[]
+  /** The text with what the entries have used. */
+  readonly corrected: string
+}
+
+/**
+ * Compares the open windows of a plan in the store with the claims of entries. A window may have more than its entries: it
+ * takes over what was used beyond the one before, and entries may have been lost or deleted. It never has less.
+ * @param text of the windows in the store
+ * @param now by the store's clock, when the text was read
+ * @param since from when on entries are kept
+ */
+export async function comparedWindows(
+  entries: Entries,
+  plan: Plan,
+  text: string | null,
+  { now, since, last }: { readonly now: number; readonly since: number; readonly last: number },
+): Promise<ComparedWindows> {
+  const { used, areAllKnown } = await usedIn(entries, plan, { endedAt: now, last })
+  const { shape, byPlace } = statesIn(text)
+  const words = new Map(
+    (shape === plan.shape ? (text ?? '') : '').split(' ').map(word => [word.split(':', 1)[0], word]),
+  )
+  words.delete(shape)
+  const findings: string[] = []
+  for (const [place, window] of plan.windows.entries()) {
+    const state = shape === plan.shape ? byPlace.get(place) : undefined
+    const sums = openPart(plan, place, used[place] as Used, now)
+    const from = Math.max(state?.from ?? 0, ...(isRolling(window) ? [] : sums.keys()))
+    if (!isRolling(window) && (from === 0 || endOf(plan, window, from) <= now)) continue
+    const kept = state?.parts.filter(({ at }) => isOpen(plan, place, at, now)) ?? []
+    const ofWindow = state?.from === from ? state.used : 0n
+    const has = isRolling(window) ? kept.reduce((all, part) => all + part.used, 0n) : ofWindow
+    const due = isRolling(window)
+      ? [...sums.values()].reduce((all, number) => all + number, 0n)
+      : (sums.get(from) ?? 0n)
+    const mayTakeOver = !isRolling(window) && from > plan.at && from !== plan.resets?.[place]
+    const began = isRolling(window) ? now - lengthOf(periodOf(window)) : from
+    if (has === due || (has > due && (mayTakeOver || began < since || !areAllKnown))) continue
+    findings.push(`window ${place + 1} of the plan: used = the sum of the claims of its entries: ${has} is not ${due}`)
+    const [word] = textOf(plan, place, isRolling(window) ? sums : new Map([[from, due]]), state?.held)
+    words.set(String(place), word ?? '')
+  }
+  return { findings, corrected: [plan.shape, ...[...words.values()].filter(word => word !== '')].join(' ') }
+}
+
+function isRolling({ timing }: PlanWindow): boolean {
+  return timing.kind === 'rolling'
+}
+
+/** Whether a part of the last hours counts, and will a moment later. One that had begun when they were reset may count or not. */
+function isOpen({ windows, resets }: Plan, place: number, part: number, now: number): boolean {
+  const { timing } = windows[place] as PlanWindow
+  const ms = partMs(timing.kind === 'rolling' ? timing.ms : 0)
+  return part > Math.floor(now / ms) - ROLLING_PARTS + 1 && part * ms >= (resets?.[place] ?? 0)
+}
+
+function openPart(plan: Plan, place: number, used: Used, now: number): Used {
+  if (!isRolling(plan.windows[place] as PlanWindow)) return used
+  return new Map([...used].filter(([part]) => isOpen(plan, place, part, now)))
+}
+
+/** Adds up what entries have used of windows that were open when the latest one ended, by the places of the windows. */
+async function usedIn(
+  entries: Entries,
+  plan: Plan,
+  { endedAt, last }: Counting,
+): Promise<{ readonly used: readonly Used[]; readonly areAllKnown: boolean }> {
+  const longestMs = Math.max(...plan.windows.map(window => lengthOf(periodOf(window))))
+  const used = plan.windows.map((): Used => new Map())
+  let areAllKnown = true
+  for (let before = last + 1; ;) {
+    const page = await entries({ before, from: endedAt - longestMs, count: PAGE })
+    for (const entry of page) {
+      if (entry.plan) count(entry, entry.plan, plan, used)
+      // An entry for others, of which only the sum is known.
+      if (entry.kind === 'settle' && entry.notes.model === '') areAllKnown = false
+    }
+    if (page.length < PAGE) return { used, areAllKnown }
+    before = page.at(-1)?.ordinal ?? 0
+  }
 }
 
 /** Adds an entry to the windows in which its hold was taken, as the script charges them. */
@@ -51,7 +141,8 @@ function count({ kind, charge }: HistoryEntry, part: PlanPart, plan: Plan, used:
   }
 }
 
-function textOf({ windows, at, resets }: Plan, place: number, used: Used): string[] {
+function textOf(plan: Plan, place: number, used: Used, held = 0n): string[] {
+  const { windows, resets } = plan
   const window = windows[place]
   if (!window || used.size === 0) return []
   const { timing } = window
@@ -59,13 +150,23 @@ function textOf({ windows, at, resets }: Plan, place: number, used: Used): strin
     const [from, ends] = [resets?.[place] ?? 0, partMs(timing.ms)]
     const counting = [...used].filter(([part]) => part * ends >= from)
     const parts = counting.map(([part, number]) => `${part}=${number}`).join(',')
-    return [windowWord(place, window, { from, ends, used: parts })]
+    return [windowWord(place, window, { from, ends, held, used: parts })]
   }
   const from = Math.max(...used.keys())
-  const ends = {
-    calendar: () => (timing.kind === 'calendar' ? windowAt(timing.calendar, from).until : 0),
-    purchase: () => windowSince(at, periodOf(window), from).until,
-    'first use': () => after(from, periodOf(window), 1),
-  }[timing.kind]()
-  return [windowWord(place, window, { from, ends, used: String(used.get(from)) })]
+  return [windowWord(place, window, { from, ends: endOf(plan, window, from), held, used: String(used.get(from)) })]
+}
+
+/** Returns when a window ends that began at a time. Of the last hours, that is never. */
+function endOf({ at }: Plan, window: PlanWindow, from: number): number {
+  const { timing } = window
+  switch (timing.kind) {
+    case 'calendar':
+      return windowAt(timing.calendar, from).until
+    case 'purchase':
+      return windowSince(at, periodOf(window), from).until
+    case 'first use':
+      return after(from, periodOf(window), 1)
+    case 'rolling':
+      return Infinity
+  }
 }

@@ -100,6 +100,13 @@ operations.plan = function(key, arg)
   return 'ok'
 end
 
+-- windows: corrects what was used in the windows of an account, unless they have changed since they were read.
+operations.windows = function(key, arg)
+  if (redis.call('HGET', key.account, field.windows) or '') ~= arg.before then return 'changed' end
+  redis.call('HSET', key.account, field.windows, arg.windows)
+  return 'ok'
+end
+
 -- disable: refuses a key from now on, also if a record comes that does not know it. Answers its new version.
 operations.disable = function(key, arg)
   local version, status = unpack(redis.call('HMGET', key.record, field.version, field.status))

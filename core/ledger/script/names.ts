@@ -172,6 +172,7 @@ export const OPERATIONS = {
   },
   disable: { keys: ['record'], args: [] },
   plan: { keys: ['account'], args: ['version', 'plan', 'windows'] },
+  windows: { keys: ['account'], args: ['before', 'windows'] },
   grant: { keys: ['account'], args: ['number', 'amount'] },
   credit: { keys: ['account', 'stream', 'outcomes'], args: ['id', 'name', 'amount', 'notes', 'owner'] },
   replay: {
