@@ -16,13 +16,14 @@ import {
   renewOperation,
   settleOperation,
 } from '../../core/ledger/operations.ts'
-import { FIELDS, type Operation } from '../../core/ledger/script/names.ts'
+import { FIELDS, type Operation, readFields } from '../../core/ledger/script/names.ts'
 import type { Scripts } from '../../core/ledger/script/scripts.ts'
 import { settlementOf } from '../../core/ledger/settlement.ts'
 import { timedId } from '../../core/lib/ids.ts'
 import { claimsIn } from '../../core/plans/claims.ts'
 import { keyWindowsAsked } from '../../core/plans/limits.ts'
-import { askedOf, type Plan } from '../../core/plans/plan.ts'
+import { askedOf, type Plan, planFrom } from '../../core/plans/plan.ts'
+import { comparedWindows } from '../../core/ledger/recovery/used-windows.ts'
 import { statesIn } from '../../core/plans/state.ts'
 import { PlanModel, type Wish, WINDOWS } from './plan-model.ts'
 import type { ScriptMutation } from './script-mutations.ts'
@@ -362,7 +363,14 @@ export class PlanSimulation {
     }
   }
 
-  /** Compares the entries of the stream with the model. */
+  async #windows(): Promise<[Plan, string | null, { now: number; since: number; last: number }]> {
+    const { redis, keys } = this.#scripts
+    const { account } = keys.of(this.#account)
+    const { plan, windows, ordinal } = await readFields(redis, account, ['plan', 'windows', 'ordinal'])
+    return [planFrom(plan ?? ''), windows, { now: this.#model.now, since: 0, last: Number(ordinal) }]
+  }
+
+  /** Compares the entries of the stream with the model, and the windows with the entries. */
   async #checkEntries(): Promise<void> {
     const entries = await this.#ledger.reads.history({ account: this.#account }, { count: 100_000 })
     for (const { id, charge, plan } of entries) {
@@ -373,5 +381,11 @@ export class PlanSimulation {
           `the entry ${id} has ${found.join(' and ')}, and the model ${parts?.charge} and ${parts?.covered}`,
         )
     }
+    // Entries have the server's time, and not the simulated one.
+    const { findings } = await comparedWindows(
+      ({ before, count }) => this.#ledger.reads.history({ account: this.#account }, { before, count }),
+      ...(await this.#windows()),
+    )
+    if (findings.length > 0) throw new Error(findings.join('; '))
   }
 }
