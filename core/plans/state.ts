@@ -14,18 +14,13 @@ interface WindowState {
   readonly parts: readonly { readonly at: number; readonly used: bigint }[]
 }
 
-/** Returns the word of a window, as the script writes it. */
+/** Returns the word of a window of which nothing is held, as the script writes it. */
 export function windowWord(
   place: number,
   { unit, amount, timing }: PlanWindow,
-  {
-    from,
-    ends,
-    held,
-    used,
-  }: { readonly from: number; readonly ends: number; readonly held: bigint; readonly used: string },
+  { from, ends, used }: { readonly from: number; readonly ends: number; readonly used: string },
 ): string {
-  return `${place}:${unit[0]}:${KINDS[timing.kind]}:${amount}:${from}:${ends}:${held}:${used}`
+  return `${place}:${unit[0]}:${KINDS[timing.kind]}:${amount}:${from}:${ends}:0:${used}`
 }
 
 /** Windows as the store has them, by their places. */

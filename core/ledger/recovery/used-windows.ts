@@ -61,46 +61,51 @@ export async function comparedWindows(
 ): Promise<ComparedWindows> {
   const { used, areAllKnown } = await usedIn(entries, plan, { endedAt: now, last })
   const { shape, byPlace } = statesIn(text)
+  const isSame = shape === plan.shape
   const words = new Map(
-    (shape === plan.shape ? (text ?? '') : '').split(' ').map(word => [word.split(':', 1)[0], word]),
+    isSame ? text?.split(' ').map(word => [word.split(':', 1)[0], word]) : [[plan.shape, plan.shape]],
   )
-  words.delete(shape)
   const findings: string[] = []
   for (const [place, window] of plan.windows.entries()) {
-    const state = shape === plan.shape ? byPlace.get(place) : undefined
-    const sums = openPart(plan, place, used[place] as Used, now)
-    const from = Math.max(state?.from ?? 0, ...(isRolling(window) ? [] : sums.keys()))
-    if (!isRolling(window) && (from === 0 || endOf(plan, window, from) <= now)) continue
-    const kept = state?.parts.filter(({ at }) => isOpen(plan, place, at, now)) ?? []
-    const ofWindow = state?.from === from ? state.used : 0n
-    const has = isRolling(window) ? kept.reduce((all, part) => all + part.used, 0n) : ofWindow
-    const due = isRolling(window)
-      ? [...sums.values()].reduce((all, number) => all + number, 0n)
-      : (sums.get(from) ?? 0n)
-    const mayTakeOver = !isRolling(window) && from > plan.at && from !== plan.resets?.[place]
-    const began = isRolling(window) ? now - lengthOf(periodOf(window)) : from
-    if (has === due || (has > due && (mayTakeOver || began < since || !areAllKnown))) continue
-    findings.push(`window ${place + 1} of the plan: used = the sum of the claims of its entries: ${has} is not ${due}`)
-    const [word] = textOf(plan, place, isRolling(window) ? sums : new Map([[from, due]]), state?.held)
-    words.set(String(place), word ?? '')
+    const state = isSame ? byPlace.get(place) : undefined
+    const isRolling = window.timing.kind === 'rolling'
+    const ofEntries = used[place] as Used
+    const inStore: Used = new Map(
+      isRolling ? state?.parts.map(part => [part.at, part.used]) : state && [[state.from, state.used]],
+    )
+    const latest = Math.max(...ofEntries.keys(), ...inStore.keys())
+    const isOpen = openOf(plan, place, latest, now)
+    const [due, has] = [ofEntries, inStore].map(sums => new Map([...sums].filter(([from]) => isOpen(from)))) as [
+      Used,
+      Used,
+    ]
+    const [dueSum, hasSum] = [sumOf(due), sumOf(has)]
+    const mayTakeOver = !isRolling && latest > plan.at && latest !== plan.resets?.[place]
+    const began = isRolling ? now - lengthOf(periodOf(window)) : latest
+    if (hasSum === dueSum || (hasSum > dueSum && (mayTakeOver || began < since || !areAllKnown))) continue
+    findings.push(
+      `window ${place + 1} of the plan: used = the sum of the claims of its entries: ${hasSum} is not ${dueSum}`,
+    )
+    const ofLatest = isRolling || state?.from === latest ? words.get(String(place)) : undefined
+    const [word = ''] = ofLatest ? [ofLatest.replace(/[^:]*$/, usedText(window, due))] : textOf(plan, place, due)
+    words.set(String(place), word)
   }
-  return { findings, corrected: [plan.shape, ...[...words.values()].filter(word => word !== '')].join(' ') }
+  return { findings, corrected: [...words.values()].join(' ') }
 }
 
-function isRolling({ timing }: PlanWindow): boolean {
-  return timing.kind === 'rolling'
+function sumOf(used: Used): bigint {
+  return used.values().reduce((all, number) => all + number, 0n)
 }
 
-/** Whether a part of the last hours counts, and will a moment later. One that had begun when they were reset may count or not. */
-function isOpen({ windows, resets }: Plan, place: number, part: number, now: number): boolean {
-  const { timing } = windows[place] as PlanWindow
-  const ms = partMs(timing.kind === 'rolling' ? timing.ms : 0)
-  return part > Math.floor(now / ms) - ROLLING_PARTS + 1 && part * ms >= (resets?.[place] ?? 0)
-}
-
-function openPart(plan: Plan, place: number, used: Used, now: number): Used {
-  if (!isRolling(plan.windows[place] as PlanWindow)) return used
-  return new Map([...used].filter(([part]) => isOpen(plan, place, part, now)))
+/**
+ * Returns whether a window, or a part of the last hours, is open now and a moment later. A part that had begun when they were
+ * reset may count or not.
+ */
+function openOf(plan: Plan, place: number, latest: number, now: number): (from: number) => boolean {
+  const window = plan.windows[place] as PlanWindow
+  if (window.timing.kind !== 'rolling') return from => from === latest && now < endOf(plan, window, from)
+  const [ms, reset] = [partMs(window.timing.ms), plan.resets?.[place] ?? 0]
+  return part => part > Math.floor(now / ms) - ROLLING_PARTS + 1 && part * ms >= reset
 }
 
 /** Adds up what entries have used of windows that were open when the latest one ended, by the places of the windows. */
@@ -141,7 +146,7 @@ function count({ kind, charge }: HistoryEntry, part: PlanPart, plan: Plan, used:
   }
 }
 
-function textOf(plan: Plan, place: number, used: Used, held = 0n): string[] {
+function textOf(plan: Plan, place: number, used: Used): string[] {
   const { windows, resets } = plan
   const window = windows[place]
   if (!window || used.size === 0) return []
@@ -149,11 +154,17 @@ function textOf(plan: Plan, place: number, used: Used, held = 0n): string[] {
   if (timing.kind === 'rolling') {
     const [from, ends] = [resets?.[place] ?? 0, partMs(timing.ms)]
     const counting = [...used].filter(([part]) => part * ends >= from)
-    const parts = counting.map(([part, number]) => `${part}=${number}`).join(',')
-    return [windowWord(place, window, { from, ends, held, used: parts })]
+    return [windowWord(place, window, { from, ends, used: usedText(window, new Map(counting)) })]
   }
   const from = Math.max(...used.keys())
-  return [windowWord(place, window, { from, ends: endOf(plan, window, from), held, used: String(used.get(from)) })]
+  return [windowWord(place, window, { from, ends: endOf(plan, window, from), used: String(used.get(from)) })]
+}
+
+/** Writes what was used as the script does: of the last hours, each part. */
+function usedText({ timing }: PlanWindow, used: Used): string {
+  return timing.kind === 'rolling'
+    ? [...used].map(([part, number]) => `${part}=${number}`).join(',')
+    : String(sumOf(used))
 }
 
 /** Returns when a window ends that began at a time. Of the last hours, that is never. */
