@@ -111,8 +111,10 @@ async function thin(
 async function owesLittle(t: Test, g: TestGateway, key: string): Promise<void> {
   const [entry] = await g.settled(key)
   const { exact } = await g.balance(key)
-  const most = 4096n + BigInt(Math.ceil(150 * (Number(entry?.['silent_ms']) / 1000 + 1)))
-  t.ok(BigInt(exact.balance) > -most * OUTPUT, `less than one extension is owed: ${exact.balance}`)
+  const { silent_ms: silentMs, output_tokens: tokens } = entry ?? {}
+  const most = 4096n + BigInt(Math.ceil(150 * (Number(silentMs) / 1000 + 1)))
+  const seen = `${exact.balance} after ${tokens} tokens and ${silentMs} ms of silence`
+  t.ok(BigInt(exact.balance) > -most * OUTPUT, `less than one extension is owed: ${seen}`)
 }
 
 /** Checks what a stream that used up its balance has left behind. */
