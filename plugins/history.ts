@@ -23,6 +23,7 @@ const COLUMNS = [
   'type',
   'endpoint',
   'model',
+  'served_model',
   'status',
   'http_status',
   'error_code',

@@ -85,7 +85,8 @@ t.test('whatever model answers, in whatever form, the cheaper price counts, and 
         t.equal(reply.status, 200)
         t.ok(reply.text.includes(`"${asked}"`) && !reply.text.includes(`"model":"${named === asked ? 'x' : named}"`))
         const [entry] = await g.settled(key)
-        return { cost: Number(entry?.['cost_nano']), entry, served: reply.headers.get('x-tollgate-served-model') }
+        const served = reply.headers.get('x-tollgate-served-model')
+        return { key, cost: Number(entry?.['cost_nano']), entry, served }
       }
       const own = new Map<Name, number>()
       for (const name of NAMES) own.set(name, (await ask(name, name)).cost)
@@ -97,6 +98,9 @@ t.test('whatever model answers, in whatever form, the cheaper price counts, and 
           t.match(found.entry, { model: asked, served_model: served }, what)
           t.equal(found.served, asked === served ? null : served, what)
         }
+      const { key } = await ask('mid', 'cheap')
+      const csv = await g.call('/api/v1/key-info/history?format=csv', { key })
+      t.match(csv.text, /"mid","cheap",/, 'both names are columns')
       // A name that the file gives to the model that was asked for, and one that it does not know.
       if (type === 'famC') t.match(await ask('mid', 'mid-by-another-name'), { cost: own.get('mid'), served: null })
       t.match(await ask('mid', 'something-else'), {
@@ -128,5 +132,5 @@ t.test('whatever model answers, in whatever form, the cheaper price counts, and 
       t.equal(now[of].get(less)?.[name], before[of].get(less)?.[name], `${name} of ${less}`)
     }
   const { text } = await g.call('/metrics')
-  t.match(text, /tollgate_served_models_total\{upstream="famC",model="mid",served="cheap"\} 4/)
+  t.match(text, /tollgate_served_models_total\{upstream="famC",model="mid",served="cheap"\} 8/)
 })
