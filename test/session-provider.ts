@@ -23,7 +23,7 @@ interface Said {
   readonly call?: Call | undefined
   /** Tokens; 100 and 10 by default. */
   readonly usage?: { readonly input: number; readonly output: number }
-  /** Is told each value that only this provider can have made. */
+  /** Called with each value that only this provider can have made. */
   readonly mine?: (value: string) => string
 }
 

@@ -46,7 +46,7 @@ export class Chain {
   readonly #limitMs: number
   readonly #book: RequestBook
   readonly #rereadKey: RereadKey
-  /** The stage that finds the key; -1 if there is none. */
+  /** The index of the stage that finds the key. It is -1 if no stage does. */
   readonly #keyAt: number
 
   constructor(stages: readonly PlacedStage[], { log, limitMs, book, rereadKey }: ChainNeeds) {

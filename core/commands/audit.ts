@@ -1,18 +1,16 @@
 /** `tollgate audit`: compares every balance with the records. Exit status 1 if any differs. */
 import type { Config } from '../config/config.ts'
 import { audit } from '../ledger/audit.ts'
+import { pagesOf } from '../ledger/audited-accounts.ts'
 import { differenceOf } from '../ledger/opinions.ts'
 import { type Correction, recount, wordsOf } from '../ledger/recovery/recount.ts'
 import type { Environment } from '../lib/environment.ts'
 import type { Ledger } from '../ledger/ledger.ts'
-import { repairWindows } from '../ledger/windows-audit.ts'
+import { compareWindows } from '../ledger/windows-audit.ts'
 import { orUnavailable } from '../records/unavailable.ts'
 import { find } from './subjects.ts'
 import { auditEntry } from './audited.ts'
 import { onLedger } from './on-ledger.ts'
-
-/** Accounts that are read at once. */
-const ACCOUNTS = 500
 
 /** The options of the command. */
 export interface AuditOptions {
@@ -60,18 +58,16 @@ async function repair(
   config: Config,
   only: string | undefined,
 ): Promise<readonly Repair[]> {
-  const { accounts, audit: log } = ledger.records
   const corrections: Repair[] = []
   const corrected = async (correction: Repair): Promise<void> => {
     const { account, ...details } = correction
     corrections.push(correction)
-    await orUnavailable(log.add(auditEntry(environment, 'account.repair', account, details)))
+    await orUnavailable(ledger.records.audit.add(auditEntry(environment, 'account.repair', account, details)))
   }
   await recount(ledger.scripts, config.ledger.leaseMs, { only, corrected })
-  const pages = only === undefined ? accounts.pages(ACCOUNTS) : [await orUnavailable(accounts.withIds([only]))]
-  for await (const page of pages)
+  for await (const page of pagesOf(ledger.records, only === undefined ? undefined : [only]))
     for (const { id: account } of page.filter(({ plan }) => plan !== undefined)) {
-      const windows = await repairWindows(ledger, account)
+      const windows = await compareWindows(ledger, account, true)
       if (windows.length > 0) await corrected({ account, windows })
     }
   return corrections

@@ -52,28 +52,27 @@ function belowCost({ keyTypes }: Config): readonly Advice[] {
 
 /** Windows that give their amount more often than a plan has periods, by the day of its purchase. */
 function plansTwice({ keyTypes }: Config): readonly Advice[] {
-  return [...keyTypes.values()].flatMap(({ name, plan }) =>
-    (plan ? timesOf(plan) : []).flatMap(({ window, place, expected, least, most }): Advice[] => {
-      if (most <= expected) return []
-      const { unit, amount, per, timing } = window
-      const all = (times: number): string => {
-        const sum = amount * BigInt(times)
-        return unit === 'credits' ? formatCredits(sum) : String(sum)
-      }
-      const validity = /^\d/.test(per) ? per : `${expected} ${per}${expected > 1 ? 's' : ''}`
-      const hint =
-        timing.kind === 'calendar'
-          ? `write \`anchor: purchase\` here, and \`until: ${validity}\``
-          : `write \`until: ${validity}\``
-      return [
-        [
-          ['keyTypes', name, 'plan', 'windows', place],
-          `this window begins ${least === most ? '' : `${least} to `}${most} times before the plan ends, by the day of purchase, so that a customer may use ${least === most ? '' : `${all(least)} to `}${all(most)} ${unit}`,
-          hint,
-        ],
-      ]
-    }),
+  const all = [...keyTypes.values()].flatMap(({ name, plan }) =>
+    plan ? timesOf(plan).map(times => ({ name, ...times })) : [],
   )
+  const tooOften = all.filter(({ most, expected }) => most > expected)
+  return tooOften.map(({ name, window, place, expected, least, most }) => {
+    const { unit, amount, per, timing } = window
+    const between = (text: (times: number) => string): string =>
+      least === most ? text(most) : `${text(least)} to ${text(most)}`
+    const times = between(String)
+    const amounts = between(count => {
+      const sum = amount * BigInt(count)
+      return unit === 'credits' ? formatCredits(sum) : String(sum)
+    })
+    const validity = /^\d/.test(per) ? per : `${expected} ${per}${expected > 1 ? 's' : ''}`
+    const anchor = timing.kind === 'calendar' ? '`anchor: purchase` here, and ' : ''
+    return [
+      ['keyTypes', name, 'plan', 'windows', place],
+      `this window begins ${times} times before the plan ends, by the day of purchase, so that a customer may use ${amounts} ${unit}`,
+      `write ${anchor}\`until: ${validity}\``,
+    ]
+  })
 }
 
 /** Prices that no model of a key type has, and no cost of an upstream. */

@@ -125,7 +125,7 @@ export function providerToolsOf(
   return found
 }
 
-/** Returns the tools inside a tool. @throws GatewayError invalid_body if nobody could tell what is in there */
+/** Returns the tools inside a tool. @throws GatewayError invalid_body if the member is not a list */
 function toolsIn(tool: Json, param: string): readonly unknown[] {
   const inner = tool['tools'] ?? []
   if (!Array.isArray(inner)) throw invalidBody(`"${param}.tools" must be a list.`, `${param}.tools`)

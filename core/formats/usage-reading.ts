@@ -79,7 +79,7 @@ export function countTokens(raw: Json, table: CounterTable, said: SaidReading = 
   if (cacheRead < of('cacheRead')) mark('cacheRead')
   if (cacheWrite < written) mark('cacheWrite', 'cacheWrite1h', 'cacheWrite5m')
   const cacheWrite1h = Math.min(of('cacheWrite1h'), cacheWrite)
-  const isReasoning = said.reasoning === 'rest'
+  const isReasoning = told.reasoning === 'rest'
   const fresh = isInside ? prompt - cacheRead - cacheWrite : prompt
   const input = fresh + (isReasoning ? 0 : rest)
   const part = (name: CounterName, whole: number): number => {
@@ -145,11 +145,10 @@ function solved({ values, reading: own }: Counts, written: number, told: SaidRea
     parts.reduce((sum, { name, count }) => sum + (reading[name] === 'beside' ? count : 0), named)
   const [first = own] = readings
   const total = of('total')
-  // Nothing confirms that a part is on the other side.
-  if (total === 0)
-    return { reading: first, rest: 0, doubts: parts.flatMap(({ name }) => (isOther(name) ? COUNTERS[name] : [])) }
-  function isOther(name: keyof UsageReading): boolean {
-    return first[name] !== own[name] && !(name in told)
+  if (total === 0) {
+    // Nothing confirms that a part is on the other side.
+    const moved = parts.filter(({ name }) => first[name] !== own[name] && !(name in told))
+    return { reading: first, rest: 0, doubts: moved.flatMap(({ name }) => COUNTERS[name]) }
   }
   const exact = readings.filter(reading => sumOf(reading) === total)
   const isClear = exact.length < 2 || exact[0] === first

@@ -235,8 +235,8 @@ function amountIn({ unit }: PlanWindow, text: string): bigint {
 function extended(plan: Plan, now: number, today: PlanTerms | undefined): StoredPlan {
   if (plan.until === undefined)
     throw new Impossible('the plan of this balance does not end, so that it cannot be extended; set one with "until"')
-  const period = today?.until === undefined ? plan.terms : today
-  const until = plan.until > now ? extendedEnd(plan, period) : endOf(period, now)
+  const withPeriod = today?.until === undefined ? plan.terms : today
+  const until = plan.until > now ? extendedEnd(plan, withPeriod) : endOf(withPeriod, now)
   if (until === undefined) throw new Impossible('the plan of this balance has no period')
   // A plan without a window that begins anew does not renew.
   const terms = today && plan.widest === undefined ? withTerms(plan, today) : undefined

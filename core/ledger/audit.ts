@@ -6,6 +6,7 @@ import { sideBySide } from '../lib/side-by-side.ts'
 import { type Balance, chargesAdded, costOf, type HistoryEntry } from '../records/entry.ts'
 import type { RecordedAccount } from '../records/account-rows.ts'
 import type { RecordedKey } from '../records/key-records.ts'
+import { PAUSE_MS, pagesOf, TRIES } from './audited-accounts.ts'
 import { chargeParts, recomputed } from './entries.ts'
 import { type Opinion, Opinions } from './opinions.ts'
 import type { Ledger } from './ledger.ts'
@@ -14,7 +15,7 @@ import { balanceFrom } from './reads.ts'
 import { type FieldName, FIELDS, readFields } from './script/names.ts'
 import { type Part, partsIn } from './script/parts.ts'
 import { type StreamEntry, unrecorded } from './script/stream.ts'
-import { findWindows } from './windows-audit.ts'
+import { compareWindows } from './windows-audit.ts'
 
 /** What is wrong with one account. */
 export interface Drift {
@@ -35,16 +36,10 @@ export interface AuditReport {
   readonly opinions: readonly Opinion[]
 }
 
-/** Accounts that are read at once, and that are compared at the same time. */
-const PAGE = 500
+/** Accounts that are compared at the same time. */
 const SIDE_BY_SIDE = 16
 /** Entries that are read at once. */
 const ENTRIES = 500
-/** How often an account that is in use is read again until both sides agree on what they have counted. */
-const TRIES = 50
-/** Milliseconds between two of these readings. */
-const PAUSE_MS = 20
-
 /**
  * How thorough an audit is: `sums` and holds; `whole` adds up the recorded entries as well, and what they used of
  * plans; `charges` also recomputes each charge from its prices.
@@ -61,9 +56,7 @@ export async function audit(
   await ledger.background.reap()
   const report = { accounts: 0, entries: 0, drifts: [] as Drift[], repriced: 0, unversioned: 0 }
   const opinions = new Opinions()
-  const { records } = ledger
-  const pages = accounts ? [await orUnavailable(records.accounts.withIds(accounts))] : records.accounts.pages(PAGE)
-  for await (const page of pages) {
+  for await (const page of pagesOf(ledger.records, accounts)) {
     await sideBySide(page, SIDE_BY_SIDE, async ({ id }) => {
       const { entries, repriced, unversioned, findings } = await new AccountAudit(ledger, id, opinions).run(depth)
       report.accounts++
@@ -129,7 +122,7 @@ class AccountAudit {
       await new Promise(resolve => setTimeout(resolve, PAUSE_MS))
     }
     if (depth === 'sums') return this
-    this.findings.push(...((await findWindows(this.#ledger, this.#account))?.findings ?? []))
+    this.findings.push(...(await compareWindows(this.#ledger, this.#account, false)))
     await this.#addUp(depth === 'charges')
     return this
   }

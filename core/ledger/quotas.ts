@@ -1,6 +1,6 @@
 /** The quotas of upstream accounts: their names in the ledger, and the shares of keys. */
 import type { Quota } from '../config/config.ts'
-import { partMs, ROLLING_PARTS, windowAt } from '../plans/calendar.ts'
+import { firstPart, partMs, ROLLING_PARTS, windowAt } from '../plans/calendar.ts'
 import { statesIn } from '../plans/state.ts'
 import { OF_QUOTAS } from './script/store-keys.ts'
 
@@ -31,7 +31,7 @@ export function quotaUse(
     return { used: held + (state?.from === from ? state.used : 0n), resetsAt: until }
   }
   const length = partMs(window.rollingMs)
-  const first = Math.floor(now / length) - ROLLING_PARTS + 1
+  const first = firstPart(now, length)
   const parts = state?.ends === length ? state.parts.filter(({ at }) => at >= first) : []
   const used = parts.reduce((sum, part) => sum + part.used, held)
   return { used, resetsAt: ((parts[0]?.at ?? first) + ROLLING_PARTS) * length }

@@ -30,7 +30,8 @@ export interface Bill {
   /** The model that answered, if it is another one of the key type than was asked for. */
   readonly served: string | undefined
   /**
-   * Paths in the reported usage that were not understood, or that do not add up; `images` if the usage does not count them; `input` or `output` if it counts at most one token of a long text.
+   * Paths in the reported usage that were not understood, or that do not add up; `images` if the usage does not count
+   * them; `input` or `output` if it counts at most one token of a long text.
    */
   readonly unread: readonly string[]
 }
@@ -54,7 +55,8 @@ export interface Cell {
   readonly undelivered: Rule
 }
 
-/** A reply that its upstream or the gateway broke costs what was delivered. Who got nothing pays nothing, whatever it reported. */
+/** A reply that its upstream or the gateway broke costs what was delivered. If nothing was delivered, it is free, whatever it
+ * reported. */
 const FAILED: Readonly<Record<Reported, Cell>> = {
   complete: { delivered: 'reported', undelivered: 'free' },
   partial: { delivered: 'estimate', undelivered: 'free' },

@@ -50,7 +50,7 @@ const LOGGED_MS = 3_600_000
 export class HourlyCounts<N extends string> {
   readonly #counts = new Map<string, { readonly names: Readonly<Record<N, string>>; count: number; at: number }>()
 
-  /** @returns whether to log it */
+  /** Counts one. @returns whether to log it */
   note(names: Readonly<Record<N, string>>, now: number): boolean {
     const key = JSON.stringify(Object.values(names))
     const found = this.#counts.get(key) ?? { names, count: 0, at: -Infinity }

@@ -133,7 +133,7 @@ export function otherServer(
   return named.upstreams.some(upstream => entry.upstreams.includes(upstream)) ? named : undefined
 }
 
-/** Returns the cheaper model: nobody pays more than for what was asked for, nor more than for what answered. */
+/** Returns the cheaper one of the model that was asked for and the model that answered. */
 function cheaper(
   usage: Usage,
   [asked, served]: readonly [ModelEntry, ModelEntry | undefined],

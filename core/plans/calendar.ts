@@ -92,6 +92,11 @@ export function lengthOf(period: Period): number {
 /** The parts into which the last hours are divided. What is older than them is forgotten part by part. */
 export const ROLLING_PARTS = 60
 
+/** Returns the number of the first part of the last hours that still counts. @param ms of a part */
+export function firstPart(now: number, ms: number): number {
+  return Math.floor(now / ms) - ROLLING_PARTS + 1
+}
+
 /** Returns the length of a part of the last hours, in milliseconds. */
 export function partMs(rollingMs: number): number {
   return Math.ceil(rollingMs / ROLLING_PARTS)

@@ -1,5 +1,5 @@
 /** What the store has of windows: the text of windows.lua, read for people. */
-import { ROLLING_PARTS, type Span } from './calendar.ts'
+import { firstPart, ROLLING_PARTS, type Span } from './calendar.ts'
 import { amountIn, isValid, KINDS, type Plan, spanOf, usableAgainAt } from './plan.ts'
 import type { PlanWindow } from './terms.ts'
 
@@ -133,7 +133,7 @@ type Current = Pick<WindowView, 'used' | 'held' | 'from' | 'resetsAt'>
  */
 function current(state: WindowState | undefined, span: Span | number, { timing }: PlanWindow, now: number): Current {
   if (typeof span === 'number' || timing.kind === 'rolling') {
-    const first = state ? Math.floor(now / state.ends) - ROLLING_PARTS + 1 : 0
+    const first = state ? firstPart(now, state.ends) : 0
     const reset = typeof span === 'number' && state && state.from < span ? span : 0
     const parts = state?.parts.filter(({ at }) => at >= first && at * state.ends >= reset) ?? []
     const [oldest] = parts

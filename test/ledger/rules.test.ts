@@ -14,7 +14,7 @@ import {
 import { FIELDS, operation } from '../../core/ledger/script/names.ts'
 import { leaseName } from '../../core/ledger/script/store-keys.ts'
 import { settlementOf } from '../../core/ledger/settlement.ts'
-import { repairWindows } from '../../core/ledger/windows-audit.ts'
+import { compareWindows } from '../../core/ledger/windows-audit.ts'
 import { timedId } from '../../core/lib/ids.ts'
 import { askedOf, type Plan } from '../../core/plans/plan.ts'
 import { statesIn } from '../../core/plans/state.ts'
@@ -181,7 +181,7 @@ t.test('an audit finds what a window of any kind lacks or has too much, and corr
       await scripts.redis.hset(scripts.keys.of(account).account, FIELDS.windows, wrong ?? '')
       const { drifts } = await audit(ledger, [account])
       t.match(drifts[0]?.findings, [/^window 1 of the plan: used = the sum of the claims of its entries: \d+ is not \d+$/], `${name}: ${damage}`) // prettier-ignore
-      t.match(await repairWindows(ledger, account), [/^window 1/])
+      t.match(await compareWindows(ledger, account, true), [/^window 1/])
       t.equal((await sums()).used, before.used, `${name}: ${damage} is corrected`)
       if (damage !== 'no window') t.equal((await sums()).held, before.held, 'what is held stays')
       t.same((await audit(ledger, [account])).drifts, [])

@@ -110,7 +110,7 @@ t.test('what an upstream added to the prompts of a key itself is charged, so tha
 })
 
 t.test(
-  'a stream over a limit of the gateway is charged for what may have been generated, and a JSON reply that nobody got is free',
+  'a stream over a limit of the gateway is charged for what may have been generated, and a JSON reply that the client did not get is free',
   async t => {
     const place = await Exchanges.load()
     const attempt = { upstream: 'u', account: 'a', status: 200 }

@@ -1,7 +1,7 @@
 /** What was used in the windows of a plan, from the records: for a store that has lost it, and for the audit. */
-import { after, lengthOf, partMs, ROLLING_PARTS, windowAt, windowSince } from '../../plans/calendar.ts'
+import { firstPart, lengthOf, partMs } from '../../plans/calendar.ts'
 import { claimsIn } from '../../plans/claims.ts'
-import { periodOf, type Plan } from '../../plans/plan.ts'
+import { periodOf, type Plan, spanOf } from '../../plans/plan.ts'
 import { statesIn, windowWord } from '../../plans/state.ts'
 import { type HistoryEntry, type PlanPart } from '../../records/entry.ts'
 import type { PlanWindow } from '../../plans/terms.ts'
@@ -75,11 +75,9 @@ export async function comparedWindows(
     )
     const latest = Math.max(...ofEntries.keys(), ...inStore.keys())
     const isOpen = openOf(plan, place, latest, now)
-    const [due, has] = [ofEntries, inStore].map(sums => new Map([...sums].filter(([from]) => isOpen(from)))) as [
-      Used,
-      Used,
-    ]
-    const [dueSum, hasSum] = [sumOf(due), sumOf(has)]
+    const openIn = (sums: Used): Used => new Map([...sums].filter(([from]) => isOpen(from)))
+    const due = openIn(ofEntries)
+    const [dueSum, hasSum] = [sumOf(due), sumOf(openIn(inStore))]
     const mayTakeOver = !isRolling && latest > plan.at && latest !== plan.resets?.[place]
     const began = isRolling ? now - lengthOf(periodOf(window)) : latest
     if (hasSum === dueSum || (hasSum > dueSum && (mayTakeOver || began < since || !areAllKnown))) continue
@@ -103,9 +101,9 @@ function sumOf(used: Used): bigint {
  */
 function openOf(plan: Plan, place: number, latest: number, now: number): (from: number) => boolean {
   const window = plan.windows[place] as PlanWindow
-  if (window.timing.kind !== 'rolling') return from => from === latest && now < endOf(plan, window, from)
+  if (window.timing.kind !== 'rolling') return from => from === latest && now < endOf(plan, place, from)
   const [ms, reset] = [partMs(window.timing.ms), plan.resets?.[place] ?? 0]
-  return part => part > Math.floor(now / ms) - ROLLING_PARTS + 1 && part * ms >= reset
+  return part => part > firstPart(now, ms) && part * ms >= reset
 }
 
 /** Adds up what entries have used of windows that were open when the latest one ended, by the places of the windows. */
@@ -121,7 +119,7 @@ async function usedIn(
     const page = await entries({ before, from: endedAt - longestMs, count: PAGE })
     for (const entry of page) {
       if (entry.plan) count(entry, entry.plan, plan, used)
-      // An entry for others, of which only the sum is known.
+      // One entry stands for all that the database has lost: only their sum is known.
       if (entry.kind === 'settle' && entry.notes.model === '') areAllKnown = false
     }
     if (page.length < PAGE) return { used, areAllKnown }
@@ -157,7 +155,7 @@ function textOf(plan: Plan, place: number, used: Used): string[] {
     return [windowWord(place, window, { from, ends, used: usedText(window, new Map(counting)) })]
   }
   const from = Math.max(...used.keys())
-  return [windowWord(place, window, { from, ends: endOf(plan, window, from), used: String(used.get(from)) })]
+  return [windowWord(place, window, { from, ends: endOf(plan, place, from), used: String(used.get(from)) })]
 }
 
 /** Writes what was used as the script does: of the last hours, each part. */
@@ -167,17 +165,7 @@ function usedText({ timing }: PlanWindow, used: Used): string {
     : String(sumOf(used))
 }
 
-/** Returns when a window ends that began at a time. Of the last hours, that is never. */
-function endOf({ at }: Plan, window: PlanWindow, from: number): number {
-  const { timing } = window
-  switch (timing.kind) {
-    case 'calendar':
-      return windowAt(timing.calendar, from).until
-    case 'purchase':
-      return windowSince(at, periodOf(window), from).until
-    case 'first use':
-      return after(from, periodOf(window), 1)
-    case 'rolling':
-      return Infinity
-  }
+/** Returns when a window of a calendar, of a purchase or of a first use ends that began at a time. */
+function endOf(plan: Plan, place: number, from: number): number {
+  return spanOf(plan, place, from)?.until ?? Infinity
 }

@@ -123,7 +123,7 @@ export class Scripts {
    * Finds a key by the digest of its secret, in one trip to the store, or in two if the store has several servers.
    * @param ofKey fields of its record
    * @param ofAccount fields of its account. `part` is that of the key
-   * @returns whose key it is, with the fields that it has; undefined if there is none
+   * @returns the account and the key, with the values of the fields. Undefined if no key has the secret
    * @throws GatewayError unavailable
    */
   async find<const K extends FieldName, const A extends FieldName>(
