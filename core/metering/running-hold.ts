@@ -128,7 +128,16 @@ export class RunningHold implements Indexed {
   progress(x: HeldReply): Promise<void> | undefined {
     if ((x.delivered < this.#checkAtBytes && !x.gone) || x.complete) return undefined
     if (!this.#extending) this.#check(x)
-    return this.#extending && this.amount <= runningCharge(x, this.terms.held) ? this.#extending : undefined
+    return this.#mustWait(x) ? this.#covered(x) : undefined
+  }
+
+  #mustWait(x: HeldReply): boolean {
+    return this.#extending !== undefined && this.amount <= runningCharge(x, this.terms.held)
+  }
+
+  /** Waits for further extensions too: a stream that goes on between two of them delivers what has gathered meanwhile. */
+  async #covered(x: HeldReply): Promise<void> {
+    while (this.#mustWait(x)) await this.#extending
   }
 
   /** Called about once per second. Checks a silent reply like `progress`. */

@@ -169,6 +169,20 @@ t.test(
   },
 )
 
+t.test('a provider that sends everything at once delivers no more than one part beyond what is held', async t => {
+  // The key covers a first extension in part, and no second one.
+  const { g, upstream, key } = await thin(t, 'famC', '0.07')
+  const pieces = 20_000
+  upstream.script = (_received, res) => {
+    res.writeHead(200, { 'content-type': 'text/event-stream' })
+    res.write(`data: ${JSON.stringify(chunk({ role: 'assistant', content: '' }))}\n\n`)
+    res.write(`data: ${JSON.stringify(chunk({ content: PIECE }))}\n\n`.repeat(pieces))
+  }
+  const { text } = await g.call(CHAT, { key, body: { model: 'acme/famC-5.5', messages: [], stream: true } })
+  t.match(text, '"finish_reason":"length"')
+  await usedUp(t, g, key, undefined)
+})
+
 t.test(
   'a responses stream whose balance runs out ends incomplete; the SDK keeps the text and throws nothing',
   async t => {
