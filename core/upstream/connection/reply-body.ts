@@ -23,7 +23,13 @@ export interface ReplyBody {
   removeAllListeners(event: 'data'): unknown
 }
 
-/** Emits everything that arrives in one turn of the event loop as one chunk. */
+/**
+ * Maximum bytes of one chunk that is emitted. A stream is compared with its hold after each chunk, so what it delivers
+ * beyond its hold is less than one.
+ */
+const CHUNK_BYTES = 16 * 1024
+
+/** Emits what arrives in one turn of the event loop in as few chunks as possible. */
 export class UpstreamBody extends EventEmitter {
   readableEnded = false
   destroyed = false
@@ -66,6 +72,7 @@ export class UpstreamBody extends EventEmitter {
   destroy(): void {
     if (this.readableEnded || this.destroyed) return
     this.destroyed = true
+    this.#waiting = []
     if (this.#over === undefined) this.#controller.abort(new Error('the reply is no longer wanted'))
   }
 
@@ -89,11 +96,8 @@ export class UpstreamBody extends EventEmitter {
 
   readonly #emitWaiting = (): void => {
     this.#scheduled = false
-    const waiting = this.#waiting
-    if (this.#flowing && !this.destroyed && waiting.length > 0) {
-      this.#waiting = []
-      this.emit('data', waiting.length === 1 ? waiting[0] : Buffer.concat(waiting))
-    }
+    if (this.#flowing && !this.destroyed && this.#waiting.length > 0) this.emit('data', this.#nextChunk())
+    if (this.#waiting.length > 0) return this.#soon()
     // A listener may have paused or destroyed the body.
     if (this.#over === undefined || !this.#flowing || this.readableEnded || this.destroyed) return
     if (this.#over === 'ended') {
@@ -101,6 +105,20 @@ export class UpstreamBody extends EventEmitter {
       this.emit('end')
     } else this.destroyed = true
     this.emit('close')
+  }
+
+  #nextChunk(): Buffer {
+    let count = 0
+    let bytes = 0
+    for (const { length } of this.#waiting) {
+      if (bytes >= CHUNK_BYTES) break
+      bytes += length
+      count++
+    }
+    const [first, ...others] = this.#waiting.splice(0, count) as [Buffer, ...Buffer[]]
+    const taken = others.length === 0 ? first : Buffer.concat([first, ...others])
+    if (bytes > CHUNK_BYTES) this.#waiting.unshift(taken.subarray(CHUNK_BYTES))
+    return taken.subarray(0, CHUNK_BYTES)
   }
 }
 
