@@ -3,8 +3,8 @@ import type { Key } from '../keys/keys.ts'
 import type { Limits } from '../ledger/allowance.ts'
 import { isoTime } from '../lib/iso-time.ts'
 import { formatCredits } from '../money/credits.ts'
-import { lengthOf, type Span, windowAt } from '../plans/calendar.ts'
-import { type KeyLimits, UTC_DAY } from '../plans/limits.ts'
+import { lengthOf, type Span } from '../plans/calendar.ts'
+import { type KeyLimits, limitedDay } from '../plans/limits.ts'
 import { ratesNow } from '../plans/rates.ts'
 import { isValid, periodOf, type Plan } from '../plans/plan.ts'
 import { dayUsed, renewsAt, type WindowView, windowViews } from '../plans/state.ts'
@@ -106,12 +106,13 @@ interface KeyDay extends Span {
 
 /** Returns how much of its credits of a day a key has used. Undefined for no limit. */
 export function keyDay(
-  { creditsPerDay: limit }: Pick<KeyLimits, 'creditsPerDay'>,
+  limits: Pick<KeyLimits, 'creditsPerDay'>,
   ofKey: Limits['ofKey'],
   now: number,
 ): KeyDay | undefined {
-  if (limit === undefined) return undefined
-  const span = windowAt(UTC_DAY, now)
+  const { creditsPerDay: limit = 0n } = limits
+  const span = limitedDay(limits, now)
+  if (!span) return undefined
   const used = dayUsed(ofKey?.windows, span.from)
   return { ...span, limit, used, left: used < limit ? limit - used : 0n }
 }

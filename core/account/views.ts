@@ -18,7 +18,7 @@ import type { Ledger } from '../ledger/ledger.ts'
 import { type Balance, type Count, DAY_MS, type HistoryEntry, type Summary, type ChargePart } from '../records/entry.ts'
 import type { Key } from '../keys/keys.ts'
 import { windowAt } from '../plans/calendar.ts'
-import { type KeyLimits, narrowed, narrower, UTC_DAY } from '../plans/limits.ts'
+import { type KeyLimits, limitedDay, narrowed, narrower, UTC_DAY } from '../plans/limits.ts'
 import { usableAgainAt } from '../plans/plan.ts'
 import { isoTime } from '../lib/iso-time.ts'
 import { ERRORS } from '../errors.ts'
@@ -83,7 +83,8 @@ export async function allowance(
 ): Promise<Allowance> {
   const { spender, cap } = key
   const own = narrowed((keyTypes.get(key.type) as KeyType).limits, key.limits)
-  const limits = await ledger.reads.limits({ spender, cap: narrower(cap, own.credits) }, true)
+  const asked = { spender, cap: narrower(cap, own.credits), today: limitedDay(own, now) }
+  const limits = await ledger.reads.limits(asked, true)
   return {
     credits: limits ? allowanceOf(limits) : { granted: 0n, balance: 0n, held: 0n, settled: 0n },
     plan: planStanding(key, limits?.windows, now),

@@ -144,13 +144,15 @@ export class Accounts {
     }
     const { keys } = this.#scripts
     const { account: own, stream } = keys.of(account)
-    const names = { account: own, stream, outcomes: keys.outcomes(account, bucketAt(timeOfId(id))) }
+    const record = keys.record({ account, key: entry.key })
+    const names = { account: own, record, stream, outcomes: keys.outcomes(account, bucketAt(timeOfId(id))) }
     const args = {
       id,
       name: account,
       owner: ownerOf({ account, key: entry.key }),
       amount: entry.charge,
       notes: notesText(notes),
+      endedAt: entry.at,
     }
     const [kind] = await this.#scripts.run(operation('credit', account, names, args))
     if (kind === 'unknown') throw new RangeError(`the store has no key ${account}`)

@@ -27,6 +27,7 @@ import {
 } from './hold.ts'
 import { Deliveries } from './deliveries.ts'
 import { UncertainHolds } from './uncertain-holds.ts'
+import { fillDay } from './key-day.ts'
 import { KeptItems } from './kept-items.ts'
 import { limitedFrom, standingFrom } from './hold-answers.ts'
 import { holdOperation } from './operations.ts'
@@ -45,6 +46,9 @@ import { StoredObjects } from './stored-objects.ts'
 
 /** Balances are below this amount in nano-credits, so that the script calculates exactly. */
 const EXACT_MAX = 2n ** 53n
+
+/** How often the windows of a key are filled again because its account was charged meanwhile. */
+const FILL_TRIES = 50
 
 /** Interval at which recorded settlements are dropped, in milliseconds. */
 const DROP_EVERY_MS = 1000
@@ -94,7 +98,7 @@ export class Ledger {
     const { log, newId, now } = environment
     const { leaseMs, storedMs } = config.ledger
     const scripts = new Scripts(store, config.store.prefix)
-    const restorer = new Restorer(scripts, records, now)
+    const restorer = new Restorer(scripts, records)
     const continuity = new Continuity({ scripts, records, restorer, store, environment })
     continuity.beforeReopening = () => this.#restoreHolds()
     continuity.onReopened = () => this.#deliveries.repeat()
@@ -199,6 +203,11 @@ export class Ledger {
     let answer: readonly string[]
     try {
       answer = await this.#requested(request, bucket)
+      for (let tries = 0; answer[0] === 'unfilled'; tries++) {
+        if (tries === FILL_TRIES) throw unavailable(new Error('what a key has used today is unclear'))
+        await fillDay(this, request, this.continuity.now())
+        answer = await this.#requested(request, bucket)
+      }
     } catch (thrown) {
       const end: HoldEnd = { charge: 0n, kind: 'void', notes: request.notes }
       this.#uncertain.add(settlementOf({ account, key, id, bucket }, end, this.continuity.now()))

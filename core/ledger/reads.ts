@@ -2,12 +2,15 @@
 import type { Redis } from 'ioredis'
 import type { Quota } from '../config/config.ts'
 import { assertMoney } from '../money/assertions.ts'
+import type { Span } from '../plans/calendar.ts'
+import { keyWindowsUsed } from '../plans/limits.ts'
 import { quotaAccount, quotaUse, shareOf } from './quotas.ts'
 import {
   type Balance,
   type Count,
   counted,
   countedDay,
+  dayOf,
   type HistoryEntry,
   type Summary,
   type Whose,
@@ -70,11 +73,16 @@ export class Reads {
 
   /**
    * Returns an account's sums, and what one of its keys has of them. Undefined if the store does not know the account.
+   * @param today the day whose credits are limited
    * @param isLimited whether the windows and rates of the key itself are wanted
    * @throws GatewayError unavailable
    */
   async limits(
-    { spender, cap }: { readonly spender: Spender; readonly cap: bigint | undefined },
+    {
+      spender,
+      cap,
+      today,
+    }: { readonly spender: Spender; readonly cap: bigint | undefined; readonly today?: Span | undefined },
     isLimited = false,
   ): Promise<Limits | undefined> {
     const { keys } = this.#scripts
@@ -91,7 +99,24 @@ export class Reads {
     if (balance === null) return undefined
     const account = balanceFrom({ granted, balance, held })
     const sums = { account, cap, part: partOf(spender, part ?? null), elsewhere: BigInt(elsewhere || 0) }
-    return { ...sums, windows, ofKey: { windows: ofKey, rates } }
+    const ofDay = ofKey ?? (today ? (await this.usedToday(spender, today)).windows : null)
+    return { ...sums, windows, ofKey: { windows: ofDay, rates } }
+  }
+
+  /**
+   * Adds up what a key has used of its day, for a limit that is asked for first.
+   * @returns its windows as the script writes them, and the ordinal of the last entry that they count
+   * @throws GatewayError unavailable
+   */
+  async usedToday({ account, key = account }: Spender, today: Span): Promise<{ windows: string; ordinal: number }> {
+    const day = dayOf(today.from)
+    // An entry moves from the store to the records. In the other order, one that moves meanwhile would be missed.
+    const fresh = await this.#unrecorded({ account })
+    const { used, ordinal } = await orUnavailable(this.#records.keys.usedOn(key, account, day))
+    const later = fresh.filter(entry => entry.ordinal > ordinal)
+    const own = later.filter(entry => (entry.key ?? account) === key && countedDay(entry) === day)
+    const all = own.reduce((sum, entry) => sum + counted(entry).charge - entry.before, used)
+    return { windows: keyWindowsUsed(today, all), ordinal: later.at(-1)?.ordinal ?? ordinal }
   }
 
   /** Returns how much of a quota an upstream account has used, and when that begins to change. */

@@ -128,16 +128,21 @@ export class RunningHold implements Indexed {
   progress(x: HeldReply): Promise<void> | undefined {
     if ((x.delivered < this.#checkAtBytes && !x.gone) || x.complete) return undefined
     if (!this.#extending) this.#check(x)
-    return this.#mustWait(x) ? this.#covered(x) : undefined
+    return this.#isUsedUp(x) ? this.#extended(x) : undefined
   }
 
-  #mustWait(x: HeldReply): boolean {
+  /** Whether a stream that asks for more has used up its hold. */
+  #isUsedUp(x: HeldReply): boolean {
     return this.#extending !== undefined && this.amount <= runningCharge(x, this.terms.held)
   }
 
-  /** Waits for further extensions too: a stream that goes on between two of them delivers what has gathered meanwhile. */
-  async #covered(x: HeldReply): Promise<void> {
-    while (this.#mustWait(x)) await this.#extending
+  /**
+   * Waits for what is asked for. After a part of it, the rest is asked for at once: a stream that goes on between the two
+   * delivers what has gathered meanwhile.
+   */
+  async #extended(x: HeldReply): Promise<void> {
+    do await this.#extending
+    while (this.#underfunded && this.#isUsedUp(x))
   }
 
   /** Called about once per second. Checks a silent reply like `progress`. */
@@ -181,10 +186,10 @@ export class RunningHold implements Indexed {
     // While the store is unavailable, a stream continues. Its cost will be settled.
     if (!alive) this.#checkAtBytes = x.delivered + (this.#aheadTokens * SAFE_BYTES_PER_TOKEN) / 4
     else if (alive.includes('over')) this.#checkAtBytes = Infinity
-    else this.#extended(x, wanted, before)
+    else this.#goOnWith(x, wanted, before)
   }
 
-  #extended(x: HeldReply, wanted: bigint, before: bigint): void {
+  #goOnWith(x: HeldReply, wanted: bigint, before: bigint): void {
     this.#underfunded = this.amount < wanted
     const usedUp = this.#underfunded && this.amount === before && this.amount <= runningCharge(x, this.terms.held)
     // More may have been delivered in the meantime. A reply that is complete is not ended again.

@@ -7,7 +7,7 @@ import { standing } from '../account/views.ts'
 import { isoTime } from '../lib/iso-time.ts'
 import { formatCredits } from '../money/credits.ts'
 import type { Metadata } from '../records/account-rows.ts'
-import { keyLimitsFrom, type LimitTerms, narrowed, narrower } from '../plans/limits.ts'
+import { keyLimitsFrom, limitedDay, type LimitTerms, narrowed, narrower } from '../plans/limits.ts'
 import { planFrom } from '../plans/plan.ts'
 import type { RecordedKey } from '../records/key-records.ts'
 
@@ -62,8 +62,9 @@ export async function keyView(
   const own = ofType && narrowed(ofType, key.limits === undefined ? undefined : keyLimitsFrom(key.limits))
   const cap = narrower(key.cap, own?.credits)
   const spender = { account, key: id }
+  const today = own && limitedDay(own, now)
   const inStore = ledger.continuity.open
-    ? await ledger.reads.limits({ spender, cap }, own?.creditsPerDay !== undefined)
+    ? await ledger.reads.limits({ spender, cap, today }, today !== undefined)
     : undefined
   const recorded = { granted: key.granted, balance: key.granted - key.settled, held: 0n, settled: key.settled }
   const limits = inStore ?? {

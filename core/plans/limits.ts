@@ -116,11 +116,15 @@ export function allowsAddress({ addresses }: Pick<KeyLimits, 'addresses'>, addre
 /** The day of `creditsPerDay`. */
 export const UTC_DAY = { per: 'day', zone: 'UTC', weekday: 1, day: 1, hour: 0, minute: 0 } as const
 
+/** Returns the day of `creditsPerDay`; undefined for no limit. @param now by the store's clock */
+export function limitedDay({ creditsPerDay }: Pick<KeyLimits, 'creditsPerDay'>, now: number): Span | undefined {
+  return creditsPerDay === undefined ? undefined : windowAt(UTC_DAY, now)
+}
+
 /** Returns the windows of a key's limits, as the script asks for them; '' for none. @param now by the store's clock */
-export function keyWindowsAsked({ creditsPerDay }: Pick<KeyLimits, 'creditsPerDay'>, now: number): string {
-  if (creditsPerDay === undefined) return ''
-  const { from, until } = windowAt(UTC_DAY, now)
-  return `1 0:c:c:${creditsPerDay}:${from}:${until}`
+export function keyWindowsAsked(limits: Pick<KeyLimits, 'creditsPerDay'>, now: number): string {
+  const day = limitedDay(limits, now)
+  return day ? `1 0:c:c:${limits.creditsPerDay}:${day.from}:${day.until}` : ''
 }
 
 /** Returns the windows of a key of which so much is used, as the script writes them. @param used nano-credits */

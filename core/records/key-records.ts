@@ -158,15 +158,20 @@ export class KeyRecords {
     return row && keyOf(row)
   }
 
-  /** Returns what the requests of a key were worth on a day, in nano-credits, as far as they are recorded. */
-  async usedOn({ id, shared, before }: Pick<RecordedKey, 'id' | 'shared' | 'before'>, day: number): Promise<bigint> {
-    const [table, of] = shared || before !== undefined ? ['day_keys', 'key'] : ['day_accounts', 'account']
+  /**
+   * Returns what the requests of a key were worth on a day, in nano-credits, and the last ordinal of an account that is recorded.
+   * One statement reads both, so that they belong together.
+   */
+  async usedOn(id: string, account: string, day: number): Promise<{ used: bigint; ordinal: number }> {
+    const key = await this.get(id)
+    const [table, of] = key?.shared || key?.before !== undefined ? ['day_keys', 'key'] : ['day_accounts', 'account']
     const [row] = await this.#database.all(
-      `SELECT CAST(COALESCE(SUM(charge), 0) AS BIGINT) AS used FROM ${table}
-       WHERE ${of} = (SELECT no FROM keys WHERE id = ?) AND day = ?`,
-      [id, day],
+      `SELECT (SELECT CAST(COALESCE(SUM(charge), 0) AS BIGINT) FROM ${table}
+               WHERE ${of} = (SELECT no FROM keys WHERE id = ?) AND day = ?) AS used,
+              (SELECT t.ordinal FROM totals t JOIN accounts a ON a.no = t.account WHERE a.id = ?) AS ordinal`,
+      [id, day, account],
     )
-    return bigintOf(row, 'used')
+    return { used: bigintOf(row, 'used'), ordinal: Number(row?.['ordinal'] ?? 0) }
   }
 
   /** Finds keys by their ids. */

@@ -245,7 +245,7 @@ t.test('records are used with one store at a time, and an earlier one can be fil
     return new Continuity({
       scripts,
       records,
-      restorer: new Restorer(scripts, records, Date.now),
+      restorer: new Restorer(scripts, records),
       store: of,
       environment: testEnvironment(),
     })

@@ -203,7 +203,7 @@ t.test('a stream whose reasoning could be shown and is not ends when its time ha
 })
 
 t.test('a client that does not read pays for what its upstream produced', async t => {
-  const place = await sold(t, famC({ outputRate: 100_000 }))
+  const place = await sold(t, file => famC({ outputRate: 100_000 })(file).set('limits.writeIdle', '4s'))
   const { g, upstream } = place
   const key = await place.key('famC', '100')
   const body = JSON.stringify({ ...FAMC, stream: true })

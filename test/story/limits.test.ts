@@ -10,7 +10,7 @@ import { keyView } from '../../core/operator/key-view.ts'
 import type { RecordedKey } from '../../core/records/key-records.ts'
 import { type TestGateway, until } from '../gateway.ts'
 import { chatReply, json } from '../upstream.ts'
-import type { Edit } from '../gateway-file.ts'
+import { type Edit, edited } from '../gateway-file.ts'
 import { scene, type Scene } from '../scene.ts'
 import type { Script } from '../upstream.ts'
 
@@ -134,6 +134,27 @@ t.test('a day has its credits, whatever pays them', async t => {
   await g.settledAll([key])
   const { json: info } = await g.call('/api/v1/key-info', { key })
   t.match(info.rate_limits.at(-1), { window: '1d', unit: 'credits', limit: 0.005, reset_at: /T00:00:00.000Z$/ })
+})
+
+t.test('a limit of the day that is set at noon counts the morning, whether of a key or of its type', async t => {
+  for (const ofType of [true, false]) {
+    const { g } = await limited(t, {})
+    const { gateway } = g
+    const key = await g.key('famC', 10n)
+    for (let at = 0; at < 3; at++) t.equal((await g.call(CHAT, { key, body: BODY })).status, 200)
+    await g.settledAll([key])
+    const limits = { creditsPerDay: '0.005' }
+    if (ofType) await gateway.reload(edited(gateway.config.text, file => file.set('keyTypes.famC.limits', limits)))
+    else await gateway.keys.changes.edit(await g.id(key), { limits: JSON.stringify(limits) })
+    const day = async (): Promise<{ used: number }> =>
+      (await g.call('/api/v1/key-info', { key })).json.rate_limits.at(-1)
+    t.match(await day(), { window: '1d', limit: 0.005, used: 3 * 0.00093 }, 'a look-up shows it at once')
+    let more = 0
+    for (; (await g.call(CHAT, { key, body: BODY })).status === 200; more++) await g.settledAll([key])
+    // A request costs 0.00093 and may need more.
+    t.equal(more, 1, 'and what is left is one request')
+    t.match(await day(), { used: 4 * 0.00093 })
+  }
 })
 
 t.test('a key that has used up its day is exhausted in all look-ups until midnight', async t => {

@@ -6,10 +6,8 @@ import { OF_SUMS } from '../script/buckets.ts'
 import { operation, readFields } from '../script/names.ts'
 import { partField, partOf } from '../script/parts.ts'
 import { leaseName, ownerOf, pointerTo } from '../script/store-keys.ts'
-import { windowAt } from '../../plans/calendar.ts'
-import { keyWindowsUsed, UTC_DAY } from '../../plans/limits.ts'
 import { planFrom } from '../../plans/plan.ts'
-import { dayOf, type HistoryEntry, latestEndMs, planPartText, reapedCharge } from '../../records/entry.ts'
+import { type HistoryEntry, latestEndMs, planPartText, reapedCharge } from '../../records/entry.ts'
 import type { AccountSums } from '../../records/account-rows.ts'
 import type { RecordedKey } from '../../records/key-records.ts'
 import type { Records } from '../../records/records.ts'
@@ -46,13 +44,10 @@ interface Elsewhere {
 export class Restorer {
   readonly #scripts: Scripts
   readonly #records: Records
-  readonly #now: () => number
 
-  /** @param now milliseconds since the epoch */
-  constructor(scripts: Scripts, records: Records, now: () => number) {
+  constructor(scripts: Scripts, records: Records) {
     this.#scripts = scripts
     this.#records = records
-    this.#now = now
   }
 
   /**
@@ -161,17 +156,7 @@ export class Restorer {
     const home = before === undefined && account === id ? '' : account
     const args = { ...key, status, expiresAt: expiresAt ?? '', cap, limits, elsewhere, lifetime, home }
     const record = this.#scripts.keys.record({ account: at, key: id })
-    const put = async (keyWindows: string): Promise<string | undefined> =>
-      (await this.#scripts.run(operation('put', at, { record }, { ...args, keyWindows })))[0]
-    const today = windowAt(UTC_DAY, this.#now())
-    // A key that was not used today needs no more than its record. `endedAt` is of its account, so it says this only of a key
-    // that has always been alone on it.
-    const isUnused = key.endedAt < today.from && account === id && before === undefined
-    let answer = await put(isUnused ? '' : '?')
-    if (answer === 'unknown') {
-      const used = await orUnavailable(this.#records.keys.usedOn(key, dayOf(today.from)))
-      answer = await put(keyWindowsUsed(today, used))
-    }
+    const [answer] = await this.#scripts.run(operation('put', at, { record }, args))
     if (answer !== 'ok') return 'old'
     return others.some(({ running }) => running > 0) ? 'running' : 'whole'
   }

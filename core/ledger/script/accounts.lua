@@ -46,13 +46,11 @@ operations.open = function(key, arg)
   return 'ok'
 end
 
--- put: writes the record of a key, unless a newer one or another one of this version is here. keyWindows is what was used in the
--- windows of the key, as the records know it, for a key that is not here; with '?' they are only read if they are needed.
+-- put: writes the record of a key, unless a newer one or another one of this version is here.
 operations.put = function(key, arg)
   local found = redis.call('HMGET', key.record, field.version, field.status, field.digest, field.expiresAt,
     field.lifetime, field.ahead)
   local version, expiresAt = found[1], arg.expiresAt
-  if not version and arg.keyWindows == '?' then return 'unknown' end
   -- The store is the first to know when a key was first used.
   if expiresAt == '' and arg.lifetime ~= '' then
     expiresAt = found[4] or ''
@@ -72,7 +70,6 @@ operations.put = function(key, arg)
     field.expiresAt, expiresAt, field.digest, arg.digest, field.label, arg.label, field.rotation, arg.rotation,
     field.createdAt, arg.createdAt)
   if arg.status == 'disabled' then redis.call('HDEL', key.record, field.ahead) end
-  if not version and arg.keyWindows ~= '' then redis.call('HSET', key.record, field.keyWindows, arg.keyWindows) end
   -- Most keys have none of these.
   for name, value in pairs({ [field.cap] = arg.cap, [field.elsewhere] = arg.elsewhere, [field.lifetime] = arg.lifetime,
     [field.home] = arg.home, [field.limits] = arg.limits }) do
@@ -107,6 +104,45 @@ operations.windows = function(key, arg)
   return 'ok'
 end
 
+-- Returns the holds of an account that have leases, each with its id, its lease and its text, which is false if it has ended.
+local function leasedHolds(leases, account, prefix)
+  local found, name = {}, account .. ' '
+  for _, lease in ipairs(redis.call('ZRANGE', leases, 0, -1)) do
+    if string.sub(lease, 1, #name) == name then
+      local id = string.match(lease, '^%S+', #name + 1)
+      found[#found + 1] = { id = id, lease = lease, text = redis.call('GET', prefix .. id) }
+    end
+  end
+  return found
+end
+
+-- fill: writes the windows of a key that are not here. windows has what its entries up to the ordinal were charged; its running
+-- holds claim what they hold. Answers 'changed' if there is a later entry.
+operations.fill = function(key, arg)
+  local sums = readSums(key.account, arg.owner)
+  if not sums or whole(sums.ordinal) ~= arg.ordinal then return 'changed' end
+  if redis.call('HEXISTS', key.record, field.keyWindows) == 1 then return 'ok' end
+  local own = readWindows(arg.windows)
+  for _, hold in ipairs(sums.holds > 0 and leasedHolds(key.leases, arg.name, arg.holdPrefix) or {}) do
+    local held, floor, bucket, ended, slotOrSharer, text, notes = readHold(hold.text or '')
+    local _, owner = readSlot(slotOrSharer or '')
+    if owner == arg.owner then
+      local claims, earlier, before = readClaims(text), {}, 0
+      -- What it claimed in windows that are over stays there.
+      for _, claim in ipairs(claims.ofKey) do
+        if not isCurrent(own[claim.place], claim) then
+          earlier[#earlier + 1], before = claim, before + claim.taken
+        end
+      end
+      claims.ofKey = earlier
+      takeAll(own, claims.ofKey, math.max(0, held + claims.plan - before), 0, 0)
+      writeHold(arg.holdPrefix .. hold.id, held, floor, bucket, ended, slotOrSharer, claimsText(claims), notes)
+    end
+  end
+  redis.call('HSET', key.record, field.keyWindows, windowsText(own))
+  return 'ok'
+end
+
 -- disable: refuses a key from now on, also if a record comes that does not know it. Answers its new version.
 operations.disable = function(key, arg)
   local version, status = unpack(redis.call('HMGET', key.record, field.version, field.status))
@@ -129,7 +165,8 @@ operations.grant = function(key, arg)
   return 'ok'
 end
 
--- credit: refunds what an exchange was charged. The caller has looked in the records whether this was done before.
+-- credit: refunds what an exchange was charged, also to the window of its key in which it ended. The caller has looked in the
+-- records whether this was done before.
 operations.credit = function(key, arg)
   local refund = amount(arg.amount)
   local sums = readSums(key.account, arg.owner)
@@ -140,6 +177,14 @@ operations.credit = function(key, arg)
   book(sums, -refund, 0, 0)
   sums.ordinal = sums.ordinal + 1
   writeSums(key.account, arg.owner, sums)
+  local keyWindows = redis.call('HGET', key.record, field.keyWindows)
+  if keyWindows then
+    local own, endedAt = readWindows(keyWindows), tonumber(arg.endedAt)
+    for _, window in ipairs(own) do
+      if endedAt >= window.from and endedAt < window.ends then window.used = window.used - refund end
+    end
+    redis.call('HSET', key.record, field.keyWindows, windowsText(own))
+  end
   record(key.stream, key.outcomes, sums, {
     kind = 'credit', name = arg.name, owner = arg.owner, id = arg.id, charge = 0, before = refund, waived = 0,
     notes = arg.notes,
@@ -196,6 +241,8 @@ operations.replay = function(key, arg)
   book(sums, charge - before.charge, 0, 0)
   sums.ordinal = math.max(last, ordinal)
   writeSums(account, arg.owner, sums, fields)
+  -- An entry does not say what its hold has claimed of the windows of its key. They are filled again.
+  redis.call('HDEL', recordOf(account, arg.owner), field.keyWindows)
   parts.charge = math.max(charge, 0)
   redis.call('HSET', key.outcomes, arg.id,
     arg.how .. (isReaped and partsText(parts) .. ':' .. arg.ordinal or whole(parts.charge)))
@@ -208,7 +255,6 @@ end
 -- same. seen has the ids of holds that were seen; one without a lease gets one. The slots of replies whose clients left, and
 -- what a quota's shares hold, follow from the holds too. Answers what was corrected.
 operations.recount = function(key, arg)
-  local name = arg.name .. ' '
   local sums = readSums(key.account, '')
   if not sums then return 'unknown' end
   local isLeased, held, holds, isChanged, claimed = {}, 0, 0, false, {}
@@ -224,22 +270,18 @@ operations.recount = function(key, arg)
     held, holds = held + more, holds + 1
     return bucket
   end
-  for _, lease in ipairs(redis.call('ZRANGE', key.leases, 0, -1)) do
-    if string.sub(lease, 1, #name) == name then
-      local id = string.match(lease, '^%S+', #name + 1)
-      local text = redis.call('GET', arg.holdPrefix .. id)
-      if not text then
-        redis.call('ZREM', key.leases, lease)
-      elseif not isLeased[id] then
-        isLeased[id] = true
-        add(text)
-      end
+  for _, hold in ipairs(leasedHolds(key.leases, arg.name, arg.holdPrefix)) do
+    if not hold.text then
+      redis.call('ZREM', key.leases, hold.lease)
+    elseif not isLeased[hold.id] then
+      isLeased[hold.id] = true
+      add(hold.text)
     end
   end
   for id in string.gmatch(arg.seen, '%S+') do
     local text = not isLeased[id] and redis.call('GET', arg.holdPrefix .. id)
     if text then
-      local lease = name .. id .. ' ' .. add(text)
+      local lease = arg.name .. ' ' .. id .. ' ' .. add(text)
       redis.call('ZADD', key.leases, whole(now() + tonumber(arg.leaseMs)), lease)
     end
   end

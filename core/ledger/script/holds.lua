@@ -83,6 +83,8 @@ end
 -- windows.lua says, or ''; keyWindows those of the key. credits is '1' if the balance may be used beside the plan. typeCap is a cap of
 -- the key's type, or ''. rates are
 -- the requests and tokens that a minute allows, or ''. tokens and leastTokens are those of the two amounts.
+-- A key that may have been used without its windows answers 'unfilled'. A hold that does not ask for them removes them, so they
+-- are never without a hold.
 -- Everything is checked before anything is written. Repeating it changes nothing.
 operations.hold = function(key, arg)
   local least, concurrency = amount(arg.least), tonumber(arg.concurrency)
@@ -116,7 +118,11 @@ operations.hold = function(key, arg)
     if not rates then return refused('limited ' .. reserved .. ' ' .. whole(wait) .. ' ' .. whole(fullIn)) end
   end
   if arg.windows ~= '' then ofPlan, plan = askedWindows(windows, arg.windows) end
-  if arg.keyWindows ~= '' then ofKey, own = askedWindows(keyWindows, arg.keyWindows) end
+  if arg.keyWindows ~= '' then
+    local mayBeUsed = sums.ordinal > 0 or sums.holds > 0 or (elsewhere or '') ~= ''
+    if not keyWindows and mayBeUsed then return refused('unfilled') end
+    ofKey, own = askedWindows(keyWindows, arg.keyWindows)
+  end
   if not ofPlan or not ofKey then return refused('window') end
   for _, window in ipairs(ofKey) do window.isOfKey = true end
   local given, tokens, isOfPlan, lackUntil = choose(ofPlan, ofKey, credits, arg.credits == '1', ask)
@@ -141,6 +147,7 @@ operations.hold = function(key, arg)
   if not writeHold(key.hold, ofCredits, 0, arg.bucket, '-', slotText('0', arg.owner), claims, arg.notes, 'NX') then
     return repeated(redis.call('GET', key.hold), credits.amount)
   end
+  if keyWindows and not own then redis.call('HDEL', key.record, field.keyWindows) end
   if key.record == key.account then
     for _, value in ipairs(changed) do more[#more + 1] = value end
   elseif #changed > 0 then
@@ -181,7 +188,13 @@ local function extended(text, call, credits, more, found)
   if claims.shape and call.windows ~= '' and string.match(found[1] or claims.shape, '^%S*') == claims.shape then
     ofPlan, plan = askedWindows(found[1], call.windows)
   end
-  if call.keyWindows ~= '' then ofKey, own = askedWindows(found[2], call.keyWindows) end
+  if call.keyWindows ~= '' and found[2] then
+    ofKey, own = askedWindows(found[2], call.keyWindows)
+  elseif #claims.ofKey > 0 and found[2] then
+    -- The windows were filled while this hold ran.
+    own = readWindows(found[2])
+    ofKey = open(own)
+  end
   if not ofPlan or not ofKey then return nil end
   for _, window in ipairs(ofPlan) do
     if window.unit == 't' then
@@ -243,10 +256,14 @@ local function restored(claims, call, credits, wanted, found)
     takeAgain(plan, claims.windows)
     fields = { field.windows, windowsText(plan) }
   end
-  if #claims.ofKey == 0 then return held, fields end
-  local own = readWindows(found[2] or SHAPE_OF_KEYS)
-  bringUp(own, claims.ofKey)
-  takeAgain(own, claims.ofKey)
+  if not found[2] then return held, fields end
+  local own = readWindows(found[2])
+  if #claims.ofKey == 0 then
+    takeAll(open(own), claims.ofKey, held + claims.plan, 0, 0)
+  else
+    bringUp(own, claims.ofKey)
+    takeAgain(own, claims.ofKey)
+  end
   if call.record == call.account then
     fields[#fields + 1] = field.keyWindows
     fields[#fields + 1] = windowsText(own)
@@ -272,7 +289,7 @@ operations.extend = function(key, arg)
   local call = { account = key.account, record = key.record, windows = arg.windows, keyWindows = arg.keyWindows,
     tokens = arg.tokens }
   local function answer(all, ofCredits, claims)
-    return 'held ' .. whole(all) .. ' ' .. whole(room - ofCredits) .. (hasClaims and ' ' .. claims or '')
+    return 'held ' .. whole(all) .. ' ' .. whole(room - ofCredits) .. (claims ~= '-' and ' ' .. claims or '')
   end
   if text then
     local held, floor, bucket, before, slotOrSharer, claims, notes = readHold(text)
@@ -310,12 +327,12 @@ operations.extend = function(key, arg)
   local held, fields
   if wanted > 0 then held, fields = restored(claims, call, credits, wanted, found) end
   if not held then return answer(0, 0, arg.claims) end
-  local before = outcome and partsText(readParts(string.sub(outcome, 2))) or '-'
-  writeHold(key.hold, held, amount(arg.floor), arg.bucket, before, slotText('0', arg.owner), arg.claims, arg.notes)
+  local before, newClaims = outcome and partsText(readParts(string.sub(outcome, 2))) or '-', claimsText(claims)
+  writeHold(key.hold, held, amount(arg.floor), arg.bucket, before, slotText('0', arg.owner), newClaims, arg.notes)
   book(sums, 0, held, 1)
   writeSums(key.account, arg.owner, sums, fields)
   redis.call('ZADD', key.leases, whole(now() + tonumber(arg.leaseMs)), arg.lease)
-  return answer(held + claims.plan, held, arg.claims)
+  return answer(held + claims.plan, held, newClaims)
 end
 
 -- renew: renews the lease of a live hold. What its customer has received so far becomes its floor, with the notes that
@@ -407,6 +424,14 @@ operations.settle = function(key, arg)
     if verdict ~= '' then
       before = verdict ~= 'N' and string.sub(verdict, 2) or nil
       isForgotten = true
+    end
+  end
+  -- A hold that is lost may have begun before somebody asked for the windows of its key.
+  if not text and not isOver and not quota then
+    local lost, own = readClaims(claims), redis.call('HGET', recordOf(account, owner), field.keyWindows)
+    if own and #lost.ofKey == 0 then
+      takeAll(open(readWindows(own)), lost.ofKey, 0, 0, 0)
+      claims = claimsText(lost)
     end
   end
   local earlier = before and readParts(before) or NOTHING

@@ -197,9 +197,6 @@ end
 -- The fields with the windows of a plan, and with the windows and the rates of a key.
 local PURSES = { field.windows, field.keyWindows, field.rates }
 
--- The shape of the windows of all keys (keyWindowsAsked in limits.ts).
-local SHAPE_OF_KEYS = '1'
-
 -- Returns the key of the record of a key, given its account's.
 local function recordOf(account, owner)
   if owner == '' then return account end
@@ -223,8 +220,9 @@ local function applyClaims(account, owner, claims, plan, found, ending)
   local record = recordOf(account, owner)
   local windows, rates = found[2], found[3]
   if record ~= account then windows, rates = unpack(redis.call('HMGET', record, field.keyWindows, field.rates)) end
-  local ofKey, changed = readWindows(windows or SHAPE_OF_KEYS), {}
-  bringUp(ofKey, claims.ofKey)
+  -- Windows that nobody asks for are not here.
+  local ofKey, changed = readWindows(windows), {}
+  if windows then bringUp(ofKey, claims.ofKey) end
   for _, window in ipairs(ofKey) do
     if ending.isHeld then giveBack(window, claims.ofKey) end
     chargeTo(window, claims.ofKey, parts.charge + parts.covered - before.charge - before.covered)
@@ -275,7 +273,8 @@ end
 -- Sets what is held of windows from the claims of the holds that are here. Returns whether that changes anything.
 local function recountWindows(hash, name, claimed, list, owner)
   local text = redis.call('HGET', hash, name)
-  local shape = text and string.match(text, '^%S*') or (list == 'ofKey' and SHAPE_OF_KEYS or nil)
+  if not text and list == 'ofKey' then return false end
+  local shape = text and string.match(text, '^%S*')
   local own = {}
   for _, each in ipairs(claimed) do
     local isOwn = list == 'ofKey' and each.owner == owner

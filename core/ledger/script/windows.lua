@@ -98,6 +98,15 @@ local function askedWindows(text, asked)
   return found, state
 end
 
+-- Returns the windows that are not over.
+local function open(state)
+  local found = {}
+  for _, window in ipairs(state) do
+    if window.kind == 'r' or now() < window.ends then found[#found + 1] = window end
+  end
+  return found
+end
+
 local function roomIn(window)
   return window.amount - window.used - window.held
 end
