@@ -66,7 +66,7 @@ async function repair(
   }
   await recount(ledger.scripts, config.ledger.leaseMs, { only, corrected })
   for await (const page of pagesOf(ledger.records, only === undefined ? undefined : [only]))
-    for (const { id: account } of page.filter(({ plan }) => plan !== undefined)) {
+    for (const { id: account } of page) {
       const windows = await compareWindows(ledger, account, true)
       if (windows.length > 0) await corrected({ account, windows })
     }

@@ -1,18 +1,37 @@
-/** Compares the windows of plans in the store with the entries of their accounts, and corrects them. */
+/** Compares the windows of plans and of keys in the store with the entries of their accounts, and corrects them. */
 import { setTimeout } from 'node:timers/promises'
+import { timeOfId } from '../lib/ids.ts'
+import { windowAt } from '../plans/calendar.ts'
+import { UTC_DAY } from '../plans/limits.ts'
 import { planFrom } from '../plans/plan.ts'
+import { statesIn } from '../plans/state.ts'
+import { counted } from '../records/entry.ts'
+import { type RecordedKey, whoseOf } from '../records/key-records.ts'
 import { orUnavailable } from '../records/unavailable.ts'
 import { PAUSE_MS, TRIES } from './audited-accounts.ts'
 import type { Ledger } from './ledger.ts'
 import { comparedWindows } from './recovery/used-windows.ts'
-import { operation, readFields } from './script/names.ts'
+import { FIELDS, operation, readFields } from './script/names.ts'
+
+/** Entries that are read at once. */
+const PAGE = 500
+/** A request that began so close to midnight may have been held before it, in milliseconds. */
+const MIDNIGHT_MS = 60_000
 
 /**
- * Compares the windows of an account's plan with its entries, and corrects them if wanted.
- * @returns what differed, each with both numbers. Empty if nothing did, if there is no plan, or if the account was in use all the time
+ * Compares the windows of an account's plan and of its keys with its entries, and corrects them if wanted.
+ * @returns what differed, each with both numbers. Empty if nothing did, or if the account was in use all the time
  * @throws GatewayError unavailable
  */
-export async function compareWindows(
+export async function compareWindows(ledger: Ledger, account: string, isRepair: boolean): Promise<readonly string[]> {
+  const findings = [...(await comparePlan(ledger, account, isRepair))]
+  for (const key of await orUnavailable(ledger.records.keys.ofAccount(account)))
+    findings.push(...(await compareDay(ledger, key, isRepair)))
+  return findings
+}
+
+/** Compares the windows of a plan. */
+async function comparePlan(
   { reads, scripts, continuity, historyMs }: Ledger,
   account: string,
   isRepair: boolean,
@@ -39,4 +58,48 @@ export async function compareWindows(
     if (answer === 'ok') return findings
   }
   return []
+}
+
+/**
+ * Compares the day of a key. It never has less than the requests that began and ended in it. One that has less is removed, so
+ * that the next hold fills it.
+ */
+async function compareDay(
+  { reads, scripts, continuity }: Ledger,
+  key: RecordedKey,
+  isRepair: boolean,
+): Promise<string[]> {
+  const { keys, redis } = scripts
+  const record = keys.record({ account: key.account, key: key.id })
+  const ordinalNow = async () =>
+    (await orUnavailable(readFields(redis, keys.of(key.account).account, ['ordinal']))).ordinal
+  const { from } = windowAt(UTC_DAY, continuity.now())
+  for (let tries = 0; tries < TRIES; tries++) {
+    if (tries > 0) await setTimeout(PAUSE_MS)
+    const ordinal = await ordinalNow()
+    const { keyWindows } = await orUnavailable(readFields(redis, record, ['keyWindows']))
+    const state = statesIn(keyWindows).byPlace.get(0)
+    if (state?.from !== from) return []
+    const least = await leastOfDay(reads, key, from)
+    if (state.used >= least) return []
+    if ((await ordinalNow()) !== ordinal) continue
+    if (isRepair) await orUnavailable(redis.hdel(record, FIELDS.keyWindows))
+    return [`the day of ${key.id}: used is at least the sum of its entries: ${state.used} is less than ${least}`]
+  }
+  return []
+}
+
+/** Adds up what the requests of a key were worth that began and ended in a day, less what was refunded of the day. */
+async function leastOfDay(reads: Ledger['reads'], key: RecordedKey, from: number): Promise<bigint> {
+  let sum = 0n
+  for (let before = Infinity; ;) {
+    const page = await reads.history(whoseOf(key), { before, from, count: PAGE })
+    for (const entry of page) {
+      const { id, kind, notes } = entry
+      if (kind === 'credit' ? (notes.endedAt ?? 0) >= from : timeOfId(id) >= from + MIDNIGHT_MS)
+        sum += counted(entry).charge
+    }
+    if (page.length < PAGE) return sum
+    before = page.at(-1)?.ordinal ?? 0
+  }
 }

@@ -8,6 +8,7 @@ import { reapOperation, settleOperation } from '../../core/ledger/operations.ts'
 import { FIELDS } from '../../core/ledger/script/names.ts'
 import { leaseName, type Spender } from '../../core/ledger/script/store-keys.ts'
 import { settlementOf } from '../../core/ledger/settlement.ts'
+import { compareWindows } from '../../core/ledger/windows-audit.ts'
 import { timedId } from '../../core/lib/ids.ts'
 import { keyWindowsAsked, limitedDay } from '../../core/plans/limits.ts'
 import { statesIn } from '../../core/plans/state.ts'
@@ -161,10 +162,20 @@ for (const isShared of [false, true])
       t.same([used, held], await early.day(), `step ${step}: ${dice} ${amount}`)
     }
     t.ok(compared > STEPS / 10, `${compared} of ${STEPS}`)
+    for (const { spender } of both) t.same(await compareWindows(ledger, spender.account, false), [], 'the audit agrees')
     for (const use of both) for (const hold of use.holds.splice(0)) await use.settle([hold], 7n)
     await late.hold(1n, false)
     await late.settle(late.holds.splice(0), 0n)
     t.same(await late.day(), [-1n, -1n], 'a hold without the limit ends its window')
+    const { redis, keys: names } = ledger.scripts
+    const [record, day] = [names.record(early.spender), await early.day()]
+    const text = (await redis.hget(record, FIELDS.keyWindows)) ?? ''
+    await redis.hset(record, FIELDS.keyWindows, text.replace(/\d+$/, '0'))
+    t.match(await compareWindows(ledger, early.spender.account, false), [/0 is less than \d+$/], 'and finds an empty day')
+    await compareWindows(ledger, early.spender.account, true)
+    await early.hold(1n, true)
+    await early.settle(early.holds.splice(0), 0n)
+    t.same(await early.day(), day, 'a repaired day is filled again')
     t.equal(await late.shown(), await early.shown(), 'a look-up before the first request shows the same')
     const used = await early.shown()
     await archiver.runAll()
