@@ -1,23 +1,29 @@
 /** The gateways of the random customers. */
 import type { TestGateway } from '../gateway.ts'
 import type { Edit } from '../gateway-file.ts'
-import { PRICES, RATE } from './thief.ts'
+import { CHEAPER, OTHERS, pricesTimes, RATE } from './thief.ts'
 
 /** The models of a key type. */
 export type Models = readonly Readonly<Record<string, unknown>>[]
 
 const alike = (model: Models[number]): Models[number] => ({ ...model, price: 'medium', overhead: 0, outputRate: RATE })
 
-/** All models at one price, and as fast as the provider of this test makes tokens. */
+/** All models at one price but those that answer for others, and as fast as the provider of this test makes tokens. */
 export const edit: Edit = file =>
   file
     // Nothing here waits for what runs in the background.
     .setAll('ledger', { reapEvery: '30s', archiveEvery: '1s' })
-    .setAll('prices.medium', PRICES)
+    .set('prices.medium', pricesTimes(1))
+    .set('prices.cheap', pricesTimes(1 / Number(CHEAPER)))
+    .set('prices.dear', pricesTimes(2))
     .change<Models>('keyTypes.famA.models', models => models.map(alike))
     .change<Models>('keyTypes.famC.models', models => models.map(alike))
     .model('famC', 'acme/famC-5.6-terra', { reasoning: 'none' })
     .model('famA', 'acme/famA-large-5', { price: 'large' })
+    .model('famA', OTHERS.famA.cheap, { price: 'cheap' })
+    .model('famA', OTHERS.famA.dear, { price: 'dear' })
+    .model('famC', OTHERS.famC.cheap, { price: 'cheap' })
+    .model('famC', OTHERS.famC.dear, { price: 'dear' })
 
 /** What the upstreams add to a prompt is not in the file, and keys pretend that it is much. */
 export const undeclared = ({ overhead: _overhead, ...model }: Models[number]): Models[number] => model

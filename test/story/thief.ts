@@ -50,26 +50,33 @@ const NEVER = 10_000n
 /** Tokens of a customer's audio. */
 const SOUND = 50
 
-/** The prices above as settings of gateway.yaml. */
-export const PRICES = {
-  audioInput: 40,
-  audioOutput: 80,
-  serviceTier: { priority: 2, flex: 0.5 },
-  speed: { fast: 6 },
-  inferenceGeo: { us: 1.1 },
-  tiers: [
-    {
-      above: 4000,
-      input: 6,
-      cacheRead: 0.6,
-      cacheWrite5m: 7.5,
-      cacheWrite1h: 12,
-      output: 22.5,
-      audioInput: 40,
-      audioOutput: 80,
-    },
-  ],
+/** The prices above, times a factor, as settings of gateway.yaml. */
+export function pricesTimes(factor: number): object {
+  const times = (rates: Readonly<Record<string, number>>): object =>
+    Object.fromEntries(Object.entries(rates).map(([name, rate]) => [name, rate * factor]))
+  const sound = { audioInput: 40, audioOutput: 80 }
+  return {
+    ...times({ input: 3, cacheRead: 0.3, cacheWrite5m: 3.75, cacheWrite1h: 6, output: 15, ...sound }),
+    calls: { webSearch: 0.01 },
+    serviceTier: { priority: 2, flex: 0.5 },
+    speed: { fast: 6 },
+    inferenceGeo: { us: 1.1 },
+    tiers: [
+      {
+        above: 4000,
+        ...times({ input: 6, cacheRead: 0.6, cacheWrite5m: 7.5, cacheWrite1h: 12, output: 22.5, ...sound }),
+      },
+    ],
+  }
 }
+
+/** Models at other prices that may answer in place of the one that was asked for, by its family. */
+export const OTHERS = {
+  famA: { cheap: 'acme/famA-small-4.5', dear: 'acme/famA-large-4.8' },
+  famC: { cheap: 'acme/famC-5.6-luna', dear: 'acme/famC-5.6-sol' },
+} as const
+/** How many times cheaper the cheap one is. */
+export const CHEAPER = 2n
 
 /** What a customer may request beside tokens. The first have prices. The others have none and must not be free. */
 const EXTRAS: Readonly<Record<string, object>> = {
@@ -123,6 +130,8 @@ interface Script {
   readonly phases: readonly { readonly hiddenMs: number; readonly words: number }[]
   /** The size of an encrypted part shows hidden reasoning. */
   readonly sealed: boolean
+  /** Which model answers. */
+  readonly served: 'asked' | 'cheap' | 'dear'
 }
 
 /** A customer's plan. */
@@ -163,6 +172,7 @@ const script = fc.record({
     maxLength: 3,
   }),
   sealed: fc.boolean(),
+  served: fc.constantFrom('asked', 'asked', 'cheap', 'dear'),
 })
 
 export const customer: fc.Arbitrary<Customer> = fc.record({
@@ -209,6 +219,9 @@ interface Bill {
   /** Rejected tokens of a prediction: a part of the output. */
   rejected: number
   readonly advised: boolean
+  /** The model that answers. It names itself. The customer pays the cheaper one of this and the one that he asked for. */
+  readonly model: string
+  readonly isCheap: boolean
 }
 
 export class Provider {
@@ -232,7 +245,9 @@ export class Provider {
     const name = /customer-\d+/.exec(body)?.[0] ?? ''
     this.#asked.get(name)?.()
     this.#asked.delete(name)
-    const { bytesPerToken, phases, sealed } = this.scripts.get(name) as Script
+    const { bytesPerToken, phases, sealed, served } = this.scripts.get(name) as Script
+    const sent = String(json['model'])
+    const model = served === 'asked' ? sent : OTHERS[sent.includes('famA') ? 'famA' : 'famC'][served]
     const text = /said: ([^"\\]*)/.exec(body)?.[1] ?? ''
     const limit =
       Math.max(
@@ -285,6 +300,8 @@ export class Provider {
       spoken: path === '/v1/chat/completions' && JSON.stringify(json['modalities'] ?? '').includes('audio'),
       rejected: 0,
       advised: body.includes('advisor_20260301'),
+      model,
+      isCheap: served === 'cheap',
       input: said,
       said,
       cached,
@@ -370,6 +387,7 @@ class Reply {
           type: 'message',
           id: 'm',
           role: 'assistant',
+          model: this.#bill.model,
           content: [],
           usage: {
             input_tokens: this.#bill.said - this.#bill.cached,
@@ -383,7 +401,7 @@ class Reply {
       this.#event({
         type: 'response.created',
         sequence_number: 0,
-        response: { id: 'r', object: 'response', status: 'in_progress', output: [] },
+        response: { id: 'r', object: 'response', model: this.#bill.model, status: 'in_progress', output: [] },
       })
       this.#event({
         type: 'response.output_item.added',
@@ -451,7 +469,7 @@ class Reply {
   }
 
   async end(cut: boolean): Promise<void> {
-    const { input, cached, output, conditions, searches, sound, spoken, rejected, advised } = this.#bill
+    const { input, cached, output, conditions, searches, sound, spoken, rejected, advised, model } = this.#bill
     const { service_tier } = conditions
     const tier = service_tier === undefined ? {} : { service_tier }
     const found = Array.from({ length: searches }, (_, index) => this.#searchItem(index))
@@ -471,6 +489,7 @@ class Reply {
     const response = {
       id: 'r',
       object: 'response',
+      model,
       status,
       incomplete_details: cut ? { reason: 'max_output_tokens' } : null,
       output: [...found, item],
@@ -510,13 +529,14 @@ class Reply {
               type: 'message',
               id: 'm',
               role: 'assistant',
+              model,
               content: [{ type: 'text', text: this.#text[0] }],
               stop_reason: stop,
               usage,
             }
           : this.#path === '/v1/responses'
             ? response
-            : { id: 'c', object: 'chat.completion', choices: whole, ...tier, usage: chatUsage }
+            : { id: 'c', object: 'chat.completion', model, choices: whole, ...tier, usage: chatUsage }
       this.#res.writeHead(200, { 'content-type': 'application/json' }).end(JSON.stringify(reply))
       return
     }
@@ -533,7 +553,7 @@ class Reply {
       for (let choice = 0; choice < this.#choices; choice++) this.#chunk({}, choice, cut ? 'length' : 'stop')
       await sleep(USAGE_AFTER_MS)
       this.#res.write(
-        `data: ${JSON.stringify({ id: 'c', object: 'chat.completion.chunk', choices: [], ...tier, usage: chatUsage })}\n\ndata: [DONE]\n\n`,
+        `data: ${JSON.stringify({ id: 'c', object: 'chat.completion.chunk', model, choices: [], ...tier, usage: chatUsage })}\n\ndata: [DONE]\n\n`,
       )
     }
     this.#res.end()
@@ -545,7 +565,7 @@ class Reply {
 
   #chunk(delta: object, index: number, finish: string | null = null): void {
     this.#res.write(
-      `data: ${JSON.stringify({ id: 'c', object: 'chat.completion.chunk', choices: [{ index, delta, finish_reason: finish }] })}\n\n`,
+      `data: ${JSON.stringify({ id: 'c', object: 'chat.completion.chunk', model: this.#bill.model, choices: [{ index, delta, finish_reason: finish }] })}\n\n`,
     )
   }
 }
@@ -652,11 +672,13 @@ async function compare(
   return entries.length > bills.length ? [`more entries than requests: ${told()}`] : []
 }
 
-function priceOf({ input, cached, output, conditions, searches, sound, spoken, rejected, advised }: Bill): bigint {
+function priceOf(bill: Bill): bigint {
+  const { input, cached, output, conditions, searches, sound, spoken, rejected, advised, isCheap } = bill
   const rates = input > LONG.above ? LONG : PRICE
   const said = BigInt(output - rejected) * (spoken ? PRICE.spoken : rates.output) + BigInt(rejected) * rates.output
   const read = BigInt(input - cached - sound) * rates.input + BigInt(cached) * rates.cached
-  const tokens = read + BigInt(sound) * PRICE.sound + said
+  // All rates are even.
+  const tokens = (read + BigInt(sound) * PRICE.sound + said) / (isCheap ? CHEAPER : 1n)
   const advice = advised ? BigInt(ADVISOR.takes) * ADVISOR.input + BigInt(ADVISOR.says) * ADVISOR.output : 0n
   // An advisor is served under the same conditions, but its price has no factors for them.
   return scaled(tokens, Object.values(conditions)) + advice + BigInt(searches) * SEARCH
