@@ -1,5 +1,8 @@
 /** Events of streams, as providers send them. */
 
+/** The tokens of a chunk of 16 KiB, at three bytes each: what a stream may deliver beyond its hold. */
+export const CHUNK_TOKENS = 5462n
+
 /** An event of responses or messages. */
 export function typed(event: { readonly type: string; readonly [name: string]: unknown }): string {
   return `event: ${event.type}\ndata: ${JSON.stringify(event)}\n\n`

@@ -17,8 +17,7 @@ import {
 import type { Ledger } from '../ledger/ledger.ts'
 import { type Balance, type Count, DAY_MS, type HistoryEntry, type Summary, type ChargePart } from '../records/entry.ts'
 import type { Key } from '../keys/keys.ts'
-import { windowAt } from '../plans/calendar.ts'
-import { type KeyLimits, limitedDay, narrowed, narrower, UTC_DAY } from '../plans/limits.ts'
+import { type KeyLimits, limitedDay, narrowed, narrower, utcDay } from '../plans/limits.ts'
 import { usableAgainAt } from '../plans/plan.ts'
 import { isoTime } from '../lib/iso-time.ts'
 import { ERRORS } from '../errors.ts'
@@ -159,9 +158,7 @@ export async function balanceOf(
     },
     expires_at: expiresAt,
     reset_at: isoTime(
-      message === DAY_USED_UP
-        ? usableAgainAt(windowAt(UTC_DAY, now).until, undefined, key.expiresAt)
-        : plan?.widest?.resetsAt,
+      message === DAY_USED_UP ? usableAgainAt(utcDay(now).until, undefined, key.expiresAt) : plan?.widest?.resetsAt,
     ),
     plan: shownPlan(key, plan, now),
     data: {

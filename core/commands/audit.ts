@@ -1,10 +1,11 @@
 /** `tollgate audit`: compares every balance with the records. Exit status 1 if any differs. */
 import type { Config } from '../config/config.ts'
-import { audit } from '../ledger/audit.ts'
+import { audit, SIDE_BY_SIDE } from '../ledger/audit.ts'
 import { pagesOf } from '../ledger/audited-accounts.ts'
 import { differenceOf } from '../ledger/opinions.ts'
 import { type Correction, recount, wordsOf } from '../ledger/recovery/recount.ts'
 import type { Environment } from '../lib/environment.ts'
+import { sideBySide } from '../lib/side-by-side.ts'
 import type { Ledger } from '../ledger/ledger.ts'
 import { compareWindows } from '../ledger/windows-audit.ts'
 import { orUnavailable } from '../records/unavailable.ts'
@@ -66,10 +67,10 @@ async function repair(
   }
   await recount(ledger.scripts, config.ledger.leaseMs, { only, corrected })
   for await (const page of pagesOf(ledger.records, only === undefined ? undefined : [only]))
-    for (const { id: account } of page) {
+    await sideBySide(page, SIDE_BY_SIDE, async ({ id: account }) => {
       const windows = await compareWindows(ledger, account, true)
       if (windows.length > 0) await corrected({ account, windows })
-    }
+    })
   return corrections
 }
 

@@ -224,7 +224,7 @@ export async function showHistory(
           (entry.notes.status ?? '-').padEnd(11),
           `${formatCredits(entry.charge)} credits${entry.plan ? ` and ${formatCredits(entry.plan.covered)} of the plan` : ''}`,
           `${String(shown['input_tokens'])}+${String(shown['output_tokens'])} tokens`,
-          inOneLine(entry.notes.model ?? '-'),
+          inOneLine([entry.notes.model ?? '-', entry.notes.served].filter(Boolean).join(', answered by ')),
         ].join('  '),
       )
   }

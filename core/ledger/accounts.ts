@@ -152,7 +152,7 @@ export class Accounts {
       owner: ownerOf({ account, key: entry.key }),
       amount: entry.charge,
       notes: notesText(notes),
-      endedAt: entry.at,
+      beganAt: timeOfId(entry.id),
     }
     const [kind] = await this.#scripts.run(operation('credit', account, names, args))
     if (kind === 'unknown') throw new RangeError(`the store has no key ${account}`)

@@ -37,7 +37,7 @@ export interface AuditReport {
 }
 
 /** Accounts that are compared at the same time. */
-const SIDE_BY_SIDE = 16
+export const SIDE_BY_SIDE = 16
 /** Entries that are read at once. */
 const ENTRIES = 500
 /**

@@ -27,7 +27,7 @@ import {
 } from './hold.ts'
 import { Deliveries } from './deliveries.ts'
 import { UncertainHolds } from './uncertain-holds.ts'
-import { fillDay } from './key-day.ts'
+import { KeyDays } from './key-day.ts'
 import { KeptItems } from './kept-items.ts'
 import { limitedFrom, standingFrom } from './hold-answers.ts'
 import { holdOperation } from './operations.ts'
@@ -47,7 +47,7 @@ import { StoredObjects } from './stored-objects.ts'
 /** Balances are below this amount in nano-credits, so that the script calculates exactly. */
 const EXACT_MAX = 2n ** 53n
 
-/** How often the windows of a key are filled again because its account was charged meanwhile. */
+/** How often a request has the windows of its key filled again. */
 const FILL_TRIES = 50
 
 /** Interval at which recorded settlements are dropped, in milliseconds. */
@@ -93,6 +93,7 @@ export class Ledger {
   readonly #deliveries: Deliveries
   readonly #settler: Settler
   readonly #uncertain: UncertainHolds
+  readonly #keyDays: KeyDays
 
   constructor({ store, records, config, environment, outboxFolder }: LedgerNeeds) {
     const { log, newId, now } = environment
@@ -117,6 +118,7 @@ export class Ledger {
     this.prices = new PriceBook(records)
     this.background = new Background({ scripts, records, restorer, continuity, config: config.ledger, environment })
     this.#settler = new Settler(scripts, continuity, config.ledger, this.reads)
+    this.#keyDays = new KeyDays(scripts, this.reads)
     this.#renewals = new Renewals({
       live: this.#live,
       scripts,
@@ -203,9 +205,10 @@ export class Ledger {
     let answer: readonly string[]
     try {
       answer = await this.#requested(request, bucket)
+      // A hold that does not ask for the windows of its key may remove them again.
       for (let tries = 0; answer[0] === 'unfilled'; tries++) {
-        if (tries === FILL_TRIES) throw unavailable(new Error('what a key has used today is unclear'))
-        await fillDay(this, request, this.continuity.now())
+        if (tries === FILL_TRIES) throw unavailable(new Error('another gateway does not limit the day of this key'))
+        await this.#keyDays.fill(request, this.continuity.now())
         answer = await this.#requested(request, bucket)
       }
     } catch (thrown) {

@@ -19,11 +19,12 @@ import type { HistoryRange } from '../records/history.ts'
 import type { Records } from '../records/records.ts'
 import type { RequestSum } from '../records/request-sums.ts'
 import type { Limits } from './allowance.ts'
+import { elsewhereOf } from './recovery/elsewhere.ts'
 import { FIELDS, readFields } from './script/names.ts'
 import { partField, partOf } from './script/parts.ts'
 import type { Spender } from './script/store-keys.ts'
 import type { Scripts } from './script/scripts.ts'
-import { orUnavailable } from '../records/unavailable.ts'
+import { orUnavailable, unavailable } from '../records/unavailable.ts'
 import { type StreamEntry, unrecorded } from './script/stream.ts'
 
 /** Maximum concurrent look-ups at the store. Others wait in this process, so that holds do not wait behind them. */
@@ -104,19 +105,36 @@ export class Reads {
   }
 
   /**
-   * Adds up what a key has used of its day, for a limit that is asked for first.
-   * @returns its windows as the script writes them, and the ordinal of the last entry that they count
+   * Adds up what a key has used of its day, for a limit that is asked for first. What it holds on accounts from which it was moved
+   * counts as used.
+   * @returns its windows as the script writes them, and the ordinal of the last entry of its account that they count
    * @throws GatewayError unavailable
    */
   async usedToday({ account, key = account }: Spender, today: Span): Promise<{ windows: string; ordinal: number }> {
+    const { keys, history } = this.#records
+    const record = await orUnavailable(keys.get(key))
+    if (!record) throw unavailable(new Error(`the records have no key ${key}`))
     const day = dayOf(today.from)
+    const others = await elsewhereOf(this.#scripts, this.#records, record, account)
+    const accounts = [account, ...others.map(({ account: other }) => other)]
     // An entry moves from the store to the records. In the other order, one that moves meanwhile would be missed.
-    const fresh = await this.#unrecorded({ account })
-    const { used, ordinal } = await orUnavailable(this.#records.keys.usedOn(key, account, day))
-    const later = fresh.filter(entry => entry.ordinal > ordinal)
-    const own = later.filter(entry => (entry.key ?? account) === key && countedDay(entry) === day)
-    const all = own.reduce((sum, entry) => sum + counted(entry).charge - entry.before, used)
-    return { windows: keyWindowsUsed(today, all), ordinal: later.at(-1)?.ordinal ?? ordinal }
+    const fresh: StreamEntry[] = []
+    for (const each of accounts)
+      fresh.push(...(await this.lookUp(() => unrecorded(this.#scripts, each, this.#lookups))))
+    const { used, ordinals } = await orUnavailable(keys.usedOn(record, accounts, day))
+    const later = fresh.filter(entry => entry.ordinal > (ordinals.get(entry.account) ?? 0))
+    let all = others.reduce((sum, { held }) => sum + held, used)
+    for (const entry of later) {
+      if ((entry.key ?? entry.account) !== key || countedDay(entry) !== day) continue
+      all += counted(entry).charge - entry.before
+      if (entry.kind !== 'late') continue
+      const { id, ordinal } = entry
+      const reaped =
+        fresh.find(other => other.id === id && other.ordinal < ordinal) ?? (await orUnavailable(history.entry(id)))
+      all -= reaped?.plan?.covered ?? 0n
+    }
+    const last = later.findLast(entry => entry.account === account)
+    return { windows: keyWindowsUsed(today, all), ordinal: last?.ordinal ?? ordinals.get(account) ?? 0 }
   }
 
   /** Returns how much of a quota an upstream account has used, and when that begins to change. */

@@ -1,8 +1,7 @@
 /** Compares the windows of plans and of keys in the store with the entries of their accounts, and corrects them. */
 import { setTimeout } from 'node:timers/promises'
 import { timeOfId } from '../lib/ids.ts'
-import { windowAt } from '../plans/calendar.ts'
-import { UTC_DAY } from '../plans/limits.ts'
+import { utcDay } from '../plans/limits.ts'
 import { planFrom } from '../plans/plan.ts'
 import { statesIn } from '../plans/state.ts'
 import { counted } from '../records/entry.ts'
@@ -73,7 +72,7 @@ async function compareDay(
   const record = keys.record({ account: key.account, key: key.id })
   const ordinalNow = async () =>
     (await orUnavailable(readFields(redis, keys.of(key.account).account, ['ordinal']))).ordinal
-  const { from } = windowAt(UTC_DAY, continuity.now())
+  const { from } = utcDay(continuity.now())
   for (let tries = 0; tries < TRIES; tries++) {
     if (tries > 0) await setTimeout(PAUSE_MS)
     const ordinal = await ordinalNow()
@@ -84,20 +83,22 @@ async function compareDay(
     if (state.used >= least) return []
     if ((await ordinalNow()) !== ordinal) continue
     if (isRepair) await orUnavailable(redis.hdel(record, FIELDS.keyWindows))
-    return [`the day of ${key.id}: used is at least the sum of its entries: ${state.used} is less than ${least}`]
+    return [`day of the key ${key.id}: used = the sum of its entries at the least: ${state.used} is not ${least}`]
   }
   return []
 }
 
-/** Adds up what the requests of a key were worth that began and ended in a day, less what was refunded of the day. */
+/** Adds up what the requests of a key were worth that began and ended in a day, less what was refunded of them. */
 async function leastOfDay(reads: Ledger['reads'], key: RecordedKey, from: number): Promise<bigint> {
   let sum = 0n
   for (let before = Infinity; ;) {
     const page = await reads.history(whoseOf(key), { before, from, count: PAGE })
     for (const entry of page) {
       const { id, kind, notes } = entry
-      if (kind === 'credit' ? (notes.endedAt ?? 0) >= from : timeOfId(id) >= from + MIDNIGHT_MS)
-        sum += counted(entry).charge
+      // One entry stands for all that the database has lost, of any day.
+      const isKnown = kind === 'credit' || notes.model !== ''
+      // A refund has the time of its request.
+      if (isKnown && timeOfId(id) >= from + (kind === 'credit' ? 0 : MIDNIGHT_MS)) sum += counted(entry).charge
     }
     if (page.length < PAGE) return sum
     before = page.at(-1)?.ordinal ?? 0

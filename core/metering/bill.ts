@@ -29,6 +29,8 @@ export interface Bill {
   readonly failed: boolean
   /** The model that answered, if it is another one of the key type than was asked for. */
   readonly served: string | undefined
+  /** The price in the file by which it is charged. */
+  readonly priceName: string
   /**
    * Paths in the reported usage that were not understood, or that do not add up; `images` if the usage does not count
    * them; `input` or `output` if it counts at most one token of a long text.
@@ -98,7 +100,7 @@ interface Case {
 }
 
 /** The part of a bill that its rule decides. */
-type Charged = Omit<Bill, 'failed' | 'served' | 'unread'>
+type Charged = Omit<Bill, 'failed' | 'served' | 'priceName' | 'unread'>
 
 /** A usage with its price. */
 type Priced = Omit<Charged, 'source' | 'quarantined'>
@@ -147,10 +149,13 @@ export function billFor(x: Billable, outcome: Outcome, terms: Terms): Bill {
   const facts = (): object => ({ rule, charge, parts: parts.length })
   assertMoney(!isBilled || parts.length < 2 || charge === chargeAll(parts), 'the parts of a charge sum to it', facts)
   assertMoney(isBilled || charge === 0n, 'what is not billed is not charged', facts)
+  const { entry } = x.model
+  const server = otherServer(entry, x.tally, terms)
   return {
     ...charged,
     failed,
-    served: otherServer(x.model.entry, x.tally, terms)?.id,
+    served: server?.id,
+    priceName: (server && parts[0]?.price === server.price ? server : entry).priceName,
     unread: charged.billed ? [...x.tally.unread, ...surprises(x, charged, terms, reported)] : x.tally.unread,
   }
 }

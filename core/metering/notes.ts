@@ -71,7 +71,7 @@ export function notesAtEnd(
     ...(result.unread.length > 0 && { unread: result.unread }),
     ...(cost !== undefined && { cost: String(cost) }),
     ...reportedSums(x.tally.usage(), result),
-    price: x.model.entry.priceName,
+    price: result.priceName,
     durationMs: now - x.startedAt,
     ...(x.firstByteAfter !== undefined && { ttftMs: x.firstByteAfter }),
     ...(attempts.length > 1 && { attempts: attempts.map(noted) }),

@@ -113,12 +113,16 @@ export function allowsAddress({ addresses }: Pick<KeyLimits, 'addresses'>, addre
   return addresses.every(ranges => ranges.has(address))
 }
 
-/** The day of `creditsPerDay`. */
-export const UTC_DAY = { per: 'day', zone: 'UTC', weekday: 1, day: 1, hour: 0, minute: 0 } as const
+const UTC_DAY = { per: 'day', zone: 'UTC', weekday: 1, day: 1, hour: 0, minute: 0 } as const
 
-/** Returns the day of `creditsPerDay`; undefined for no limit. @param now by the store's clock */
+/** Returns the day of `creditsPerDay`. @param now by the store's clock */
+export function utcDay(now: number): Span {
+  return windowAt(UTC_DAY, now)
+}
+
+/** Returns the day of a limit; undefined for no limit. */
 export function limitedDay({ creditsPerDay }: Pick<KeyLimits, 'creditsPerDay'>, now: number): Span | undefined {
-  return creditsPerDay === undefined ? undefined : windowAt(UTC_DAY, now)
+  return creditsPerDay === undefined ? undefined : utcDay(now)
 }
 
 /** Returns the windows of a key's limits, as the script asks for them; '' for none. @param now by the store's clock */

@@ -159,19 +159,25 @@ export class KeyRecords {
   }
 
   /**
-   * Returns what the requests of a key were worth on a day, in nano-credits, and the last ordinal of an account that is recorded.
+   * Returns what the requests of a key were worth on a day, in nano-credits, and the last recorded ordinal of each of some accounts.
    * One statement reads both, so that they belong together.
    */
-  async usedOn(id: string, account: string, day: number): Promise<{ used: bigint; ordinal: number }> {
-    const key = await this.get(id)
-    const [table, of] = key?.shared || key?.before !== undefined ? ['day_keys', 'key'] : ['day_accounts', 'account']
-    const [row] = await this.#database.all(
-      `SELECT (SELECT CAST(COALESCE(SUM(charge), 0) AS BIGINT) FROM ${table}
-               WHERE ${of} = (SELECT no FROM keys WHERE id = ?) AND day = ?) AS used,
-              (SELECT t.ordinal FROM totals t JOIN accounts a ON a.no = t.account WHERE a.id = ?) AS ordinal`,
-      [id, day, account],
+  async usedOn(
+    { id, shared, before }: Pick<RecordedKey, 'id' | 'shared' | 'before'>,
+    accounts: readonly string[],
+    day: number,
+  ): Promise<{ used: bigint; ordinals: ReadonlyMap<string, number> }> {
+    const [table, of] = shared || before !== undefined ? ['day_keys', 'key'] : ['day_accounts', 'account']
+    const rows = await this.#database.all(
+      `SELECT a.id, t.ordinal, (SELECT CAST(COALESCE(SUM(charge), 0) AS BIGINT) FROM ${table}
+         WHERE ${of} = (SELECT no FROM keys WHERE id = ?) AND day = ?) AS used
+       FROM accounts a LEFT JOIN totals t ON t.account = a.no WHERE a.id IN (${accounts.map(() => '?').join(', ')})`,
+      [id, day, ...accounts],
     )
-    return { used: bigintOf(row, 'used'), ordinal: Number(row?.['ordinal'] ?? 0) }
+    return {
+      used: bigintOf(rows[0], 'used'),
+      ordinals: new Map(rows.map(row => [String(row['id']), Number(row['ordinal'] ?? 0)])),
+    }
   }
 
   /** Finds keys by their ids. */

@@ -16,6 +16,7 @@ import { leaseName } from '../../core/ledger/script/store-keys.ts'
 import { settlementOf } from '../../core/ledger/settlement.ts'
 import { compareWindows } from '../../core/ledger/windows-audit.ts'
 import { timedId } from '../../core/lib/ids.ts'
+import { utcDay } from '../../core/plans/limits.ts'
 import { askedOf, type Plan } from '../../core/plans/plan.ts'
 import { statesIn } from '../../core/plans/state.ts'
 import type { WindowTerms } from '../../core/plans/terms.ts'
@@ -114,7 +115,7 @@ t.test('a request that two operators refund at once is refunded once', { skip },
 })
 
 t.test('what a plan has paid of a request that was reaped, it pays also when the end comes late', { skip }, async t => {
-  const { scripts, sums, hold, settle } = await planned(t)
+  const { ledger, scripts, sums, hold, settle } = await planned(t)
   const late = await hold(50n, 50n)
   await scripts.run(renewOperation(late, LEASE_MS, scripts.keys))
   const lease = leaseName(late, late.bucket)
@@ -123,6 +124,8 @@ t.test('what a plan has paid of a request that was reaped, it pays also when the
   t.same(await sums(), { balance: 1000, used: 50, held: 0 })
   await settle(late, 90n)
   t.same(await sums(), { balance: 1000, used: 90, held: 0 }, 'the window has room for all of it')
+  const { windows } = await ledger.reads.usedToday(late, utcDay(Date.now()))
+  t.equal(statesIn(windows).byPlace.get(0)?.used, 90n, 'and the day of its key counts it once')
 })
 
 t.test(

@@ -10,7 +10,7 @@ import { expireHolds, holdsOf, startGateway, type TestGateway, until } from '../
 import { json, type Script, ScriptedUpstream } from '../upstream.ts'
 import type { Edit } from '../gateway-file.ts'
 import { matchAll } from '../matching.ts'
-import { DONE } from '../stream-events.ts'
+import { CHUNK_TOKENS, DONE } from '../stream-events.ts'
 
 /** Text of one delta: 30 bytes, ten tokens by the estimate. */
 const PIECE = 'thirty bytes of one long tale '
@@ -107,14 +107,14 @@ async function thin(
   return { g, upstream, key }
 }
 
-/** Fails if a stream has taken its key further below zero than one extension, and what the model may have done in its silence. */
+/** Fails if a stream has taken its key further below zero than one chunk, and what the model may have done in its silence. */
 async function owesLittle(t: Test, g: TestGateway, key: string): Promise<void> {
   const [entry] = await g.settled(key)
   const { exact } = await g.balance(key)
   const { silent_ms: silentMs, output_tokens: tokens } = entry ?? {}
-  const most = 4096n + BigInt(Math.ceil(150 * (Number(silentMs) / 1000 + 1)))
+  const most = CHUNK_TOKENS + BigInt(Math.ceil(150 * (Number(silentMs) / 1000 + 1)))
   const seen = `${exact.balance} after ${tokens} tokens and ${silentMs} ms of silence`
-  t.ok(BigInt(exact.balance) > -most * OUTPUT, `less than one extension is owed: ${seen}`)
+  t.ok(BigInt(exact.balance) > -most * OUTPUT, `less than one chunk is owed: ${seen}`)
 }
 
 /** Checks what a stream that used up its balance has left behind. */
@@ -169,7 +169,7 @@ t.test(
   },
 )
 
-t.test('a provider that sends everything at once delivers no more than one part beyond what is held', async t => {
+t.test('a provider that sends everything at once delivers no more than one chunk beyond what is held', async t => {
   // The key covers a first extension in part, and no second one.
   const { g, upstream, key } = await thin(t, 'famC', '0.07')
   const pieces = 20_000

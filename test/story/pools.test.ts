@@ -13,6 +13,7 @@ import { ownPrefix, RealRedis } from '../redis.ts'
 import { BODY, CHAT, REPLY, USAGE, withSpare, pooledScene, type PooledScene } from '../pooled.ts'
 import { json, ScriptedUpstream, sse } from '../upstream.ts'
 import { matchAll } from '../matching.ts'
+import { CHUNK_TOKENS } from '../stream-events.ts'
 
 /** Several gateways need a store that all of them can reach. */
 const skip = findServer(process.env) === undefined && 'no redis-server on PATH'
@@ -257,8 +258,7 @@ t.test('a stream grows its holds on quotas in both units, and ends when one of t
     const [entry] = await g.settled(key)
     const charged = BigInt(entry?.['cost_nano'])
     // A calendar keeps most of what others have not used, so the key gets its share at the least.
-    // Beyond what is held, a stream delivers at most one chunk of 16 KiB, of three bytes a token.
-    t.ok(charged >= 90_000_000n && charged <= 200_000_000n + (16n * 1024n * 15_000n) / 3n, `${charged}`)
+    t.ok(charged >= 90_000_000n && charged <= 200_000_000n + CHUNK_TOKENS * 15_000n, `${charged}`)
     const [account] = g.gateway.config.upstreams.get('famC')?.accounts ?? []
     const { used } = await g.gateway.ledger.reads.quotaUsed('famC/main', account?.quotas[0] as Quota, Date.now())
     t.equal(used, 'cost' in quota ? charged / 2n : charged)

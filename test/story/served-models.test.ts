@@ -95,7 +95,8 @@ t.test('whatever model answers, in whatever form, the cheaper price counts, and 
           const what = `${format}, ${stream ? 'a stream' : 'JSON'}: ${served} for ${asked}`
           const found = await ask(asked, `${served}-20260101`)
           t.equal(found.cost, Math.min(own.get(asked) ?? 0, own.get(served) ?? 0), what)
-          t.match(found.entry, { model: asked, served_model: served }, what)
+          const price = (own.get(served) ?? 0) < (own.get(asked) ?? 0) ? served : asked
+          t.match(found.entry, { model: asked, served_model: served, price: PRICES[price] }, what)
           t.equal(found.served, asked === served ? null : served, what)
         }
       const { key } = await ask('mid', 'cheap')

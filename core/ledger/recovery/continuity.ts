@@ -23,7 +23,7 @@ import { SHARDS } from '../script/store-keys.ts'
 import { commitFrom, REPLACED, type SharedState, StoreMeta } from './store-meta.ts'
 
 /** The layout of the store's keys. */
-const LAYOUT = '2'
+const LAYOUT = '3'
 /** Milliseconds between two attempts to check a store. */
 const RETRY_MS = 250
 /** Milliseconds for which a request waits for a check that runs. */

@@ -4,7 +4,7 @@
  */
 import { OF_SUMS } from '../script/buckets.ts'
 import { operation, readFields } from '../script/names.ts'
-import { partField, partOf } from '../script/parts.ts'
+import { elsewhereOf } from './elsewhere.ts'
 import { leaseName, ownerOf, pointerTo } from '../script/store-keys.ts'
 import { planFrom } from '../../plans/plan.ts'
 import { type HistoryEntry, latestEndMs, planPartText, reapedCharge } from '../../records/entry.ts'
@@ -32,13 +32,6 @@ type Before = ReadonlyMap<string, bigint>
  * - `old`: a newer record, which the records do not have yet.
  */
 export type Restored = 'whole' | 'running' | 'old'
-
-/** What a key has on an account that it does not spend from now. */
-interface Elsewhere {
-  readonly account: string
-  readonly charged: bigint
-  readonly running: number
-}
 
 /** Restores accounts in the store. */
 export class Restorer {
@@ -77,7 +70,7 @@ export class Restorer {
     if (before === undefined) return has === 'old' ? 'old' : 'whole'
     // The pointer comes first: what is refused on the account before is asked for on the new one.
     const hadBefore = await this.#put(key, before)
-    for (const { account: other, running } of await this.#elsewhere(key, account))
+    for (const { account: other, running } of await elsewhereOf(this.#scripts, this.#records, key, account))
       if (running > 0 && other !== before) await this.#put(key, other)
     // Until then, requests could begin on the account before.
     const now = await this.#put(key, account)
@@ -149,7 +142,7 @@ export class Restorer {
     // The store refuses deleted keys and disabled ones in the same way.
     const status = key.status === 'deleted' ? 'disabled' : key.status
     const { id, account, expiresAt, cap = '', limits = '', lifetimeMs, before } = key
-    const others = await this.#elsewhere(key, at)
+    const others = await elsewhereOf(this.#scripts, this.#records, key, at)
     const elsewhere = others.length === 0 ? '' : others.reduce((sum, { charged }) => sum + charged, 0n)
     // An expiry that is recorded does not begin again.
     const lifetime = expiresAt === undefined ? (lifetimeMs ?? '') : ''
@@ -159,27 +152,6 @@ export class Restorer {
     const [answer] = await this.#scripts.run(operation('put', at, { record }, args))
     if (answer !== 'ok') return 'old'
     return others.some(({ running }) => running > 0) ? 'running' : 'whole'
-  }
-
-  /**
-   * Returns what a key was charged on all accounts but one, in nano-credits, and how many requests run there. What it holds
-   * there counts as charged.
-   */
-  async #elsewhere({ id, account, before, elsewhere }: RecordedKey, at: string): Promise<Elsewhere[]> {
-    if (before === undefined && elsewhere === 0n) return []
-    const { keys, redis } = this.#scripts
-    const recorded = await orUnavailable(this.#records.accounts.ofKey(id))
-    const others = new Set([...recorded.keys(), account, ...(before === undefined ? [] : [before])])
-    others.delete(at)
-    return Promise.all(
-      [...others].map(async other => {
-        const spender = { account: other, key: id }
-        const text = await orUnavailable(redis.hget(keys.of(other).account, partField(spender)))
-        const part = text === null ? undefined : partOf(spender, text)
-        const charged = part ? part.charged + part.held : (recorded.get(other) ?? 0n)
-        return { account: other, charged, running: part?.holds ?? 0 }
-      }),
-    )
   }
 
   /** Applies the grants of an account from a number on, in their order. */

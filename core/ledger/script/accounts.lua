@@ -49,7 +49,7 @@ end
 -- put: writes the record of a key, unless a newer one or another one of this version is here.
 operations.put = function(key, arg)
   local found = redis.call('HMGET', key.record, field.version, field.status, field.digest, field.expiresAt,
-    field.lifetime, field.ahead)
+    field.lifetime, field.ahead, field.home, field.elsewhere)
   local version, expiresAt = found[1], arg.expiresAt
   -- The store is the first to know when a key was first used.
   if expiresAt == '' and arg.lifetime ~= '' then
@@ -59,8 +59,9 @@ operations.put = function(key, arg)
     if expiresAt ~= '' and longer ~= 0 then expiresAt = whole(tonumber(expiresAt) + longer) end
   end
   if version == arg.version and found[2] == arg.status and found[3] == arg.digest then
-    -- What a key was charged elsewhere grows without another version.
+    -- What a key was charged elsewhere changes without another version.
     if arg.elsewhere ~= '' then redis.call('HSET', key.record, field.elsewhere, arg.elsewhere) end
+    if (found[8] or '') ~= arg.elsewhere then redis.call('HDEL', key.record, field.keyWindows) end
     return 'ok'
   end
   if version and tonumber(version) >= tonumber(arg.version) then return 'old ' .. version end
@@ -70,6 +71,10 @@ operations.put = function(key, arg)
     field.expiresAt, expiresAt, field.digest, arg.digest, field.label, arg.label, field.rotation, arg.rotation,
     field.createdAt, arg.createdAt)
   if arg.status == 'disabled' then redis.call('HDEL', key.record, field.ahead) end
+  -- A key that was moved has used its windows elsewhere. They are filled again.
+  if (found[7] or '') ~= arg.home or (found[8] or '') ~= arg.elsewhere then
+    redis.call('HDEL', key.record, field.keyWindows)
+  end
   -- Most keys have none of these.
   for name, value in pairs({ [field.cap] = arg.cap, [field.elsewhere] = arg.elsewhere, [field.lifetime] = arg.lifetime,
     [field.home] = arg.home, [field.limits] = arg.limits }) do
@@ -127,15 +132,8 @@ operations.fill = function(key, arg)
     local held, floor, bucket, ended, slotOrSharer, text, notes = readHold(hold.text or '')
     local _, owner = readSlot(slotOrSharer or '')
     if owner == arg.owner then
-      local claims, earlier, before = readClaims(text), {}, 0
-      -- What it claimed in windows that are over stays there.
-      for _, claim in ipairs(claims.ofKey) do
-        if not isCurrent(own[claim.place], claim) then
-          earlier[#earlier + 1], before = claim, before + claim.taken
-        end
-      end
-      claims.ofKey = earlier
-      takeAll(own, claims.ofKey, math.max(0, held + claims.plan - before), 0, 0)
+      local claims = readClaims(text)
+      claimAll(own, claims, held + claims.plan)
       writeHold(arg.holdPrefix .. hold.id, held, floor, bucket, ended, slotOrSharer, claimsText(claims), notes)
     end
   end
@@ -165,8 +163,8 @@ operations.grant = function(key, arg)
   return 'ok'
 end
 
--- credit: refunds what an exchange was charged, also to the window of its key in which it ended. The caller has looked in the
--- records whether this was done before.
+-- credit: refunds what an exchange was charged, also to the windows of its key that had begun before it. The caller has looked
+-- in the records whether this was done before.
 operations.credit = function(key, arg)
   local refund = amount(arg.amount)
   local sums = readSums(key.account, arg.owner)
@@ -179,9 +177,9 @@ operations.credit = function(key, arg)
   writeSums(key.account, arg.owner, sums)
   local keyWindows = redis.call('HGET', key.record, field.keyWindows)
   if keyWindows then
-    local own, endedAt = readWindows(keyWindows), tonumber(arg.endedAt)
+    local own, beganAt = readWindows(keyWindows), tonumber(arg.beganAt)
     for _, window in ipairs(own) do
-      if endedAt >= window.from and endedAt < window.ends then window.used = window.used - refund end
+      if beganAt >= window.from and beganAt < window.ends then window.used = window.used - refund end
     end
     redis.call('HSET', key.record, field.keyWindows, windowsText(own))
   end

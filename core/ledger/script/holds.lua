@@ -258,12 +258,8 @@ local function restored(claims, call, credits, wanted, found)
   end
   if not found[2] then return held, fields end
   local own = readWindows(found[2])
-  if #claims.ofKey == 0 then
-    takeAll(open(own), claims.ofKey, held + claims.plan, 0, 0)
-  else
-    bringUp(own, claims.ofKey)
-    takeAgain(own, claims.ofKey)
-  end
+  bringUp(own, claims.ofKey)
+  claimAll(own, claims, held + claims.plan)
   if call.record == call.account then
     fields[#fields + 1] = field.keyWindows
     fields[#fields + 1] = windowsText(own)

@@ -176,7 +176,7 @@ export const OPERATIONS = {
   grant: { keys: ['account'], args: ['number', 'amount'] },
   credit: {
     keys: ['account', 'record', 'stream', 'outcomes'],
-    args: ['id', 'name', 'amount', 'notes', 'owner', 'endedAt'],
+    args: ['id', 'name', 'amount', 'notes', 'owner', 'beganAt'],
   },
   replay: {
     keys: ['account', 'hold', 'leases', 'outcomes', 'slots'],

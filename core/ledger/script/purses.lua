@@ -90,6 +90,18 @@ local function takeAll(windows, claims, nano, tokens, requests)
   end
 end
 
+-- Lets a hold claim all that it has of the windows of its key. What it has claimed in windows that are over stays there.
+local function claimAll(own, claims, nano)
+  local over = {}
+  for _, claim in ipairs(claims.ofKey) do
+    if not own[claim.place] or not isCurrent(own[claim.place], claim) then
+      over[#over + 1], nano = claim, nano - claim.taken
+    end
+  end
+  claims.ofKey = over
+  takeAll(open(own), claims.ofKey, math.max(0, nano), 0, 0)
+end
+
 local function joined(one, other)
   local all = {}
   for _, window in ipairs(one) do all[#all + 1] = window end

@@ -1,11 +1,10 @@
 /** Decompresses replies that an upstream compressed although the request did not allow it. */
 import type { Readable } from 'node:stream'
 import { createBrotliDecompress, createGunzip, createInflate, createZstdDecompress } from 'node:zlib'
-import type { ReplyBody } from './reply-body.ts'
+import { CHUNK_BYTES, type ReplyBody } from './reply-body.ts'
 import type { UpstreamReply } from './send.ts'
 
-/** Bytes that are decompressed at a time. */
-const CHUNKS = { chunkSize: 64 * 1024 }
+const CHUNKS = { chunkSize: CHUNK_BYTES }
 
 const DECOMPRESSORS = new Map<string, () => NodeJS.ReadWriteStream>([
   ['gzip', () => createGunzip(CHUNKS)],
@@ -34,7 +33,9 @@ export function decompressed(reply: UpstreamReply): ReplyBody | undefined {
   })
   reply.body.on('end', () => plain.end())
   reply.body.on('close', () => {
-    if (!reply.body.readableEnded) plain.destroy(new Error('upstream closed the connection'))
+    if (reply.body.readableEnded) return
+    // What has arrived comes out first.
+    plain.write(Buffer.alloc(0), () => plain.destroy(new Error('upstream closed the connection')))
   })
   plain.on('error', () => reply.abort())
   return plain

@@ -24,10 +24,10 @@ export interface ReplyBody {
 }
 
 /**
- * Maximum bytes of one chunk that is emitted. A stream is compared with its hold after each chunk, so what it delivers
- * beyond its hold is less than one.
+ * Maximum bytes of one chunk that is emitted. A stream is compared with its hold after the events of each chunk, so what it
+ * delivers beyond its hold is less than one, or one longer event.
  */
-const CHUNK_BYTES = 16 * 1024
+export const CHUNK_BYTES = 16 * 1024
 
 /** Emits what arrives in one turn of the event loop in as few chunks as possible. */
 export class UpstreamBody extends EventEmitter {
@@ -108,17 +108,10 @@ export class UpstreamBody extends EventEmitter {
   }
 
   #nextChunk(): Buffer {
-    let count = 0
-    let bytes = 0
-    for (const { length } of this.#waiting) {
-      if (bytes >= CHUNK_BYTES) break
-      bytes += length
-      count++
-    }
-    const [first, ...others] = this.#waiting.splice(0, count) as [Buffer, ...Buffer[]]
-    const taken = others.length === 0 ? first : Buffer.concat([first, ...others])
-    if (bytes > CHUNK_BYTES) this.#waiting.unshift(taken.subarray(CHUNK_BYTES))
-    return taken.subarray(0, CHUNK_BYTES)
+    const [first, ...others] = this.#waiting as [Buffer, ...Buffer[]]
+    const all = others.length === 0 ? first : Buffer.concat([first, ...others])
+    this.#waiting = all.length > CHUNK_BYTES ? [all.subarray(CHUNK_BYTES)] : []
+    return all.subarray(0, CHUNK_BYTES)
   }
 }
 

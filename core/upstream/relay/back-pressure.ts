@@ -58,8 +58,10 @@ export class BackPressure {
     this.#stuckSince = since
     this.#stopWaiting = this.#x.outlet.whenReady(() => {
       this.#stopWaiting = undefined
-      this.#stuckUntil = performance.now()
-      this.#stuckMs += this.#stuckUntil - since
+      const now = performance.now()
+      this.#stuckMs += now - since
+      // If the client left then, what has gathered meanwhile may take long to read, and the break comes behind it.
+      this.#stuckUntil = this.#x.gone ? Infinity : now
       this.release()
     })
   }

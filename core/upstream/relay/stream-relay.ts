@@ -100,7 +100,9 @@ export class StreamRelay {
       heardMs = performance.now()
       if (heardMs - startedMs >= totalMs) return this.#finish('timeout')
       this.#take(chunk)
-      if (this.#wholeEvents.begun > LONG_BYTES && !this.#over) {
+      const { begun } = this.#wholeEvents
+      const isLonger = Math.floor(begun / LONG_BYTES) > Math.floor(Math.max(0, begun - chunk.length) / LONG_BYTES)
+      if (isLonger && !this.#over) {
         goOnInTurn(body, x.owner, () => !this.#pressure.isPausing && !this.#over)
       }
     })
