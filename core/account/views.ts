@@ -83,7 +83,7 @@ export async function allowance(
   const { spender, cap } = key
   const own = narrowed((keyTypes.get(key.type) as KeyType).limits, key.limits)
   const asked = { spender, cap: narrower(cap, own.credits), today: limitedDay(own, now) }
-  const limits = await ledger.reads.limits(asked, true)
+  const limits = await ledger.reads.limits(asked)
   return {
     credits: limits ? allowanceOf(limits) : { granted: 0n, balance: 0n, held: 0n, settled: 0n },
     plan: planStanding(key, limits?.windows, now),

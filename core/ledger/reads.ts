@@ -33,6 +33,15 @@ const LOOKUPS_MAX = 4
 /** How often counters are read again because requests were recorded meanwhile. */
 const SUMMARY_TRIES = 5
 
+/** Whose limits are read. */
+interface LimitsWish {
+  readonly spender: Spender
+  /** In nano-credits. */
+  readonly cap: bigint | undefined
+  /** The day whose credits are limited. */
+  readonly today?: Span | undefined
+}
+
 /** Reads the accounts of a ledger. */
 export class Reads {
   readonly #scripts: Scripts
@@ -74,27 +83,16 @@ export class Reads {
 
   /**
    * Returns an account's sums, and what one of its keys has of them. Undefined if the store does not know the account.
-   * @param today the day whose credits are limited
-   * @param isLimited whether the windows and rates of the key itself are wanted
    * @throws GatewayError unavailable
    */
-  async limits(
-    {
-      spender,
-      cap,
-      today,
-    }: { readonly spender: Spender; readonly cap: bigint | undefined; readonly today?: Span | undefined },
-    isLimited = false,
-  ): Promise<Limits | undefined> {
+  async limits({ spender, cap, today }: LimitsWish): Promise<Limits | undefined> {
     const { keys } = this.#scripts
     const own = keys.of(spender.account).account
     const [[granted, balance, held, windows = null, part], [elsewhere, ofKey = null, rates = null]] = await this.lookUp(
       redis =>
         Promise.all([
           redis.hmget(own, FIELDS.granted, FIELDS.balance, FIELDS.held, FIELDS.windows, partField(spender)),
-          cap === undefined && !isLimited
-            ? []
-            : redis.hmget(keys.record(spender), FIELDS.elsewhere, FIELDS.keyWindows, FIELDS.rates),
+          redis.hmget(keys.record(spender), FIELDS.elsewhere, FIELDS.keyWindows, FIELDS.rates),
         ]),
     )
     if (balance === null) return undefined

@@ -9,11 +9,9 @@ import { type RecordedKey, whoseOf } from '../records/key-records.ts'
 import { orUnavailable } from '../records/unavailable.ts'
 import { PAUSE_MS, TRIES } from './audited-accounts.ts'
 import type { Ledger } from './ledger.ts'
-import { comparedWindows } from './recovery/used-windows.ts'
+import { comparedWindows, type Entries, entriesBack } from './recovery/used-windows.ts'
 import { FIELDS, operation, readFields } from './script/names.ts'
 
-/** Entries that are read at once. */
-const PAGE = 500
 /** A request that began so close to midnight may have been held before it, in milliseconds. */
 const MIDNIGHT_MS = 60_000
 
@@ -90,17 +88,14 @@ async function compareDay(
 
 /** Adds up what the requests of a key were worth that began and ended in a day, less what was refunded of them. */
 async function leastOfDay(reads: Ledger['reads'], key: RecordedKey, from: number): Promise<bigint> {
+  const entries: Entries = range => reads.history(whoseOf(key), range)
   let sum = 0n
-  for (let before = Infinity; ;) {
-    const page = await reads.history(whoseOf(key), { before, from, count: PAGE })
-    for (const entry of page) {
-      const { id, kind, notes } = entry
-      // One entry stands for all that the database has lost, of any day.
-      const isKnown = kind === 'credit' || notes.model !== ''
-      // A refund has the time of its request.
-      if (isKnown && timeOfId(id) >= from + (kind === 'credit' ? 0 : MIDNIGHT_MS)) sum += counted(entry).charge
-    }
-    if (page.length < PAGE) return sum
-    before = page.at(-1)?.ordinal ?? 0
+  for await (const entry of entriesBack(entries, { last: Infinity, from })) {
+    const { id, kind, notes } = entry
+    // One entry stands for all that the database has lost, of any day.
+    const isKnown = kind === 'credit' || notes.model !== ''
+    // A refund has the time of its request.
+    if (isKnown && timeOfId(id) >= from + (kind === 'credit' ? 0 : MIDNIGHT_MS)) sum += counted(entry).charge
   }
+  return sum
 }

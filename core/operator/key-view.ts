@@ -61,11 +61,8 @@ export async function keyView(
   // A key whose type is no longer in the file is refused.
   const own = ofType && narrowed(ofType, key.limits === undefined ? undefined : keyLimitsFrom(key.limits))
   const cap = narrower(key.cap, own?.credits)
-  const spender = { account, key: id }
-  const today = own && limitedDay(own, now)
-  const inStore = ledger.continuity.open
-    ? await ledger.reads.limits({ spender, cap, today }, today !== undefined)
-    : undefined
+  const wish = { spender: { account, key: id }, cap, today: own && limitedDay(own, now) }
+  const inStore = ledger.continuity.open ? await ledger.reads.limits(wish) : undefined
   const recorded = { granted: key.granted, balance: key.granted - key.settled, held: 0n, settled: key.settled }
   const limits = inStore ?? {
     account: recorded,

@@ -97,7 +97,7 @@ class Use {
 
   async shown(): Promise<bigint> {
     const today = limitedDay(WIDE, Date.now())
-    const limits = await this.#ledger.reads.limits({ spender: this.spender, cap: undefined, today }, true)
+    const limits = await this.#ledger.reads.limits({ spender: this.spender, cap: undefined, today })
     const { used = 0n, held = 0n } = statesIn(limits?.ofKey?.windows).byPlace.get(0) ?? {}
     return used + held
   }

@@ -14,7 +14,7 @@ const PAGE = 500
 type Used = Map<number, bigint>
 
 /** Reads entries of one account, newest first. */
-type Entries = (range: {
+export type Entries = (range: {
   readonly before: number
   readonly from: number
   readonly count: number
@@ -115,14 +115,23 @@ async function usedIn(
   const longestMs = Math.max(...plan.windows.map(window => lengthOf(periodOf(window))))
   const used = plan.windows.map((): Used => new Map())
   let areAllKnown = true
+  for await (const entry of entriesBack(entries, { last, from: endedAt - longestMs })) {
+    if (entry.plan) count(entry, entry.plan, plan, used)
+    // One entry stands for all that the database has lost: only their sum is known.
+    if (entry.kind === 'settle' && entry.notes.model === '') areAllKnown = false
+  }
+  return { used, areAllKnown }
+}
+
+/** Iterates over entries, newest first. @param last the ordinal to begin with */
+export async function* entriesBack(
+  entries: Entries,
+  { last, from }: { readonly last: number; readonly from: number },
+): AsyncGenerator<HistoryEntry> {
   for (let before = last + 1; ;) {
-    const page = await entries({ before, from: endedAt - longestMs, count: PAGE })
-    for (const entry of page) {
-      if (entry.plan) count(entry, entry.plan, plan, used)
-      // One entry stands for all that the database has lost: only their sum is known.
-      if (entry.kind === 'settle' && entry.notes.model === '') areAllKnown = false
-    }
-    if (page.length < PAGE) return { used, areAllKnown }
+    const page = await entries({ before, from, count: PAGE })
+    yield* page
+    if (page.length < PAGE) return
     before = page.at(-1)?.ordinal ?? 0
   }
 }

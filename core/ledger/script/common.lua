@@ -166,6 +166,15 @@ local function writeSums(account, owner, sums, more)
     whole(sums.holds), field.ordinal, whole(sums.ordinal), unpack(fields))
 end
 
+-- Writes changed fields of the record of a key: beside the fields of its account that are written later, if both are one hash.
+local function writeRecord(account, record, changed, fields)
+  if record ~= account then
+    if #changed > 0 then redis.call('HSET', record, unpack(changed)) end
+    return
+  end
+  for _, value in ipairs(changed) do fields[#fields + 1] = value end
+end
+
 -- Returns what a key may hold: the balance, or what is left below its cap for life. '' is none. elsewhere is what it was charged
 -- on balances from which it was moved away.
 local function roomOf(sums, cap, elsewhere)

@@ -148,11 +148,7 @@ operations.hold = function(key, arg)
     return repeated(redis.call('GET', key.hold), credits.amount)
   end
   if keyWindows and not own then redis.call('HDEL', key.record, field.keyWindows) end
-  if key.record == key.account then
-    for _, value in ipairs(changed) do more[#more + 1] = value end
-  elseif #changed > 0 then
-    redis.call('HSET', key.record, unpack(changed))
-  end
+  writeRecord(key.account, key.record, changed, more)
   book(sums, 0, ofCredits, 1)
   redis.call('ZADD', key.leases, whole(now() + tonumber(arg.leaseMs)), arg.lease)
   writeSums(key.account, arg.owner, sums, more)
@@ -227,12 +223,7 @@ local function extended(text, call, credits, more, found)
   ofCredits = ofCredits or 0
   if ofWindows == 0 and ofCredits == 0 then return 0, 0, text, {} end
   local fields = ofWindows > 0 and { field.windows, windowsText(plan) } or {}
-  if own and call.record == call.account then
-    fields[#fields + 1] = field.keyWindows
-    fields[#fields + 1] = windowsText(own)
-  elseif own then
-    redis.call('HSET', call.record, field.keyWindows, windowsText(own))
-  end
+  writeRecord(call.account, call.record, own and { field.keyWindows, windowsText(own) } or {}, fields)
   return ofCredits, ofWindows, claimsText(claims), fields
 end
 
@@ -260,12 +251,7 @@ local function restored(claims, call, credits, wanted, found)
   local own = readWindows(found[2])
   bringUp(own, claims.ofKey)
   claimAll(own, claims, held + claims.plan)
-  if call.record == call.account then
-    fields[#fields + 1] = field.keyWindows
-    fields[#fields + 1] = windowsText(own)
-  else
-    redis.call('HSET', call.record, field.keyWindows, windowsText(own))
-  end
+  writeRecord(call.account, call.record, { field.keyWindows, windowsText(own) }, fields)
   return held, fields
 end
 

@@ -244,11 +244,7 @@ local function applyClaims(account, owner, claims, plan, found, ending)
     changed[#changed + 1] = field.rates
     changed[#changed + 1] = correctRates(rates, claims.reserved, ending.tokens)
   end
-  if record == account then
-    for _, value in ipairs(changed) do fields[#fields + 1] = value end
-  elseif #changed > 0 then
-    redis.call('HSET', record, unpack(changed))
-  end
+  writeRecord(account, record, changed, fields)
   return fields
 end
 
