@@ -69,7 +69,7 @@ function plansTwice({ keyTypes }: Config): readonly Advice[] {
     const anchor = timing.kind === 'calendar' ? '`anchor: purchase` here, and ' : ''
     return [
       ['keyTypes', name, 'plan', 'windows', place],
-      `this window begins ${times} times before the plan ends, by the day of purchase, so that a customer may use ${amounts} ${unit}`,
+      `this window begins ${times} times before the plan ends${least === most ? '' : ', by the day of purchase'}, so that a customer may use ${amounts} ${unit}`,
       `write ${anchor}\`until: ${validity}\``,
     ]
   })

@@ -85,7 +85,7 @@ function ofWindow(
 ): GatewayError {
   const plan = request.bounds?.plan
   const window = isOfKey ? undefined : plan?.windows[place]
-  const name = window ? windowName(window) : 'the credits of this day that this key may use'
+  const name = window ? windowName(window) : 'its credits of this day'
   if (kind === 'filled')
     return new GatewayError('rate_limited', {
       message: `Running requests hold what is left of ${name}. Try again in a moment.`,

@@ -73,7 +73,7 @@ const WORKED: readonly Worked[] = [
     sum: [[500, 3], [30, 15]],
   },
   {
-    what: 'a stream with a body of 2000 bytes, whose client leaves after 20 s of silence and one second with 300 bytes of text',
+    what: 'a stream with a body of 2000 bytes, `onDisconnect: cancel` and an `outputRate` of 150, whose client leaves after 20 s of silence and one second with 300 bytes of text',
     format: 'chat-completions',
     more: { stream: true },
     bodyBytes: 2000,

@@ -125,7 +125,7 @@ t.test('a day has its credits, whatever pays them', async t => {
   for (;;) {
     const { status, json: refused } = await g.call(CHAT, { key, body: BODY })
     if (status !== 200) {
-      t.match(refused, { error: { type: 'usage_limit_reached', message: /^This key has 0\.00\d+ left of the credits of this day .* but this request may need 0\.00/ } }) // prettier-ignore
+      t.match(refused, { error: { type: 'usage_limit_reached', message: /^This key has 0\.00\d+ left of its credits of this day .* but this request may need 0\.00/ } }) // prettier-ignore
       break
     }
     done++

@@ -122,7 +122,7 @@ t.test('a team with a cap a person', { skip }, async t => {
   await shop.run('keys', 'edit', people[2].id, '--limits', '{ creditsPerDay: 1 }')
   const keys = people.map(({ key }) => key)
   const served = await hard(t, shop, { keys, balance: id, all: nano('5') })
-  for (const key of keys) t.match(served.refused.get(key)?.error, { message: /the credits of this day that this key may use/ }) // prettier-ignore
+  for (const key of keys) t.match(served.refused.get(key)?.error, { message: /its credits of this day/ }) // prettier-ignore
   const views = await Promise.all(people.map(person => shop.run('keys', 'show', person.id)))
   t.match(views, [{ balance: '0' }, { balance: '0' }, { balance: '0', limits: { creditsPerDay: '1' } }])
 })
