@@ -89,13 +89,13 @@ export function billed(
 ): readonly BilledUsage[] {
   const conditions = conditionsOf(tally, pricing)
   const { models } = pricing.extras
-  const named =
-    models.size === 0 || tally.model === undefined
-      ? cheaper(usage, [entry, otherServer(entry, tally, pricing)], conditions)
-      : entryNamed([entry, ...models.values()], tally.model)
+  const answered = otherServer(entry, tally, pricing)
+  const allowed =
+    models.size > 0 && tally.model !== undefined ? entryNamed([entry, ...models.values()], tally.model) : undefined
+  const named = allowed ?? cheaper(usage, [entry, answered], conditions)
   const server = named === entry ? undefined : named
   // If another model may answer, an unknown one is reported.
-  const strange = named === undefined
+  const strange = models.size > 0 && tally.model !== undefined && !allowed && !answered
   const servedBy = strange ? tally.model : server?.sends
   const own: BilledUsage = {
     usage,
@@ -127,7 +127,9 @@ export function otherServer(
   { entryOf, extras }: Pricing,
 ): ModelEntry | undefined {
   // Nearly every reply names the model that was asked for.
-  if (name === undefined || name === entry.sends || entry.answers.has(name) || extras.models.size > 0) return undefined
+  if (name === undefined || name === entry.sends || entry.answers.has(name)) return undefined
+  // One that the request itself allows has its own price.
+  if (extras.models.size > 0 && entryNamed([...extras.models.values()], name)) return undefined
   const named = entryOf(name)
   if (!named || named === entry || named.sends === entry.sends) return undefined
   return named.upstreams.some(upstream => entry.upstreams.includes(upstream)) ? named : undefined

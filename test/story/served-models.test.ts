@@ -135,3 +135,14 @@ t.test('whatever model answers, in whatever form, the cheaper price counts, and 
   const { text } = await g.call('/metrics')
   t.match(text, /tollgate_served_models_total\{upstream="famC",model="mid",served="cheap"\} 8/)
 })
+
+t.test('a request with an advisor pays the cheaper price too, if another model than its own answers', async t => {
+  const { g, upstream } = await scene(t, edit)
+  const { type, path, body, answer } = FORMS.messages
+  const key = await g.key(type)
+  upstream.script = (_received, res) => json(res, answer('cheap-20260101', false) as object)
+  const tools = [{ type: 'advisor_20260301', name: 'advisor', model: 'acme/famA-large-5' }]
+  t.equal((await g.call(path, { key, body: { ...body, model: 'dear', tools } })).status, 200)
+  const price = { price: 'small', cost_nano: String(1000 * 1000 + 50 * 5000), unpriced: [] }
+  t.match(await g.settled(key), [{ model: 'dear', served_model: 'cheap', ...price }])
+})

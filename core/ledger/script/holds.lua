@@ -83,8 +83,8 @@ end
 -- windows.lua says, or ''; keyWindows those of the key. credits is '1' if the balance may be used beside the plan. typeCap is a cap of
 -- the key's type, or ''. rates are
 -- the requests and tokens that a minute allows, or ''. tokens and leastTokens are those of the two amounts.
--- A key that may have been used without its windows answers 'unfilled'. A hold that does not ask for them removes them, so they
--- are never without a hold.
+-- A key that may have been used without its windows answers 'unfilled'. A hold that does not ask for them removes them, since what
+-- it uses would be missing in them.
 -- Everything is checked before anything is written. Repeating it changes nothing.
 operations.hold = function(key, arg)
   local least, concurrency = amount(arg.least), tonumber(arg.concurrency)
