@@ -69,6 +69,7 @@ export class Chain {
     } catch (thrown) {
       outcome = await this.#instead(x, thrown)
     }
+    x.outlet.close()
     try {
       this.#book.ended(x, outcome)
     } catch (cause) {

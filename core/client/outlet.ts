@@ -142,6 +142,16 @@ export class Outlet {
     this.#owner = undefined
   }
 
+  /**
+   * Notes that nothing more comes: the exchange is over. A reply that has not ended can no longer be joined, and who has joined it at
+   * the last moment is disconnected, since he would wait for ever.
+   */
+  close(): void {
+    if (this.#hasEnded) return
+    this.forget()
+    for (const { res } of this.#replies) if (!res.writableEnded) res.destroy()
+  }
+
   /** Closes the connections of all clients. */
   destroy(): void {
     for (const { res } of this.#replies) res.destroy()
@@ -165,15 +175,16 @@ export class Outlet {
   }
 
   /**
-   * Gives a client the reply from its start. Only for a joinable reply. Resolves when the client has it, or has left.
-   * @throws GatewayError rate_limited if too many clients listen
+   * Gives a client the reply from its start. Resolves when the client has it, or has left.
+   * @throws GatewayError rate_limited if too many clients listen; request_conflict if the reply is no longer joinable
    */
   async join(reply: ClientReply): Promise<void> {
     if (reply.gone) return
+    if (!this.#kept) throw new GatewayError('request_conflict')
     if (this.#replies.length >= LISTENERS_MAX)
       throw new GatewayError('rate_limited', { message: 'Too many retries wait for this reply.', retryAfterMs: 1000 })
     if (this.#headers) reply.begin(this.#status, this.#headers)
-    const bytes = this.#kept?.all ?? NOTHING
+    const bytes = this.#kept.all
     if (this.#hasEnded) {
       this.#taken = true
       await reply.end(bytes, this.#decided)

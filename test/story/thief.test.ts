@@ -9,7 +9,7 @@ import { customer, Provider, serve } from './thief.ts'
 const CASES = Number(process.env['CASES'] ?? 120)
 /** Customers at once. Each gateway has a crowd. */
 const CROWD = Math.min(CASES / 2, 250)
-const SEED = Number(process.env['SEED'] ?? 20261124)
+const SEED = Number(process.env['SEED'] ?? 20261128)
 
 t.test(
   `no customer is charged less than the provider bills, or more than it could bill (SEED=${SEED})`,
