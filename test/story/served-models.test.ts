@@ -140,7 +140,7 @@ t.test('a request with an advisor pays the cheaper price too, if another model t
   const { g, upstream } = await scene(t, edit)
   const { type, path, body, answer } = FORMS.messages
   const key = await g.key(type)
-  upstream.script = (_received, res) => json(res, answer('cheap-20260101', false) as object)
+  upstream.script = (_received, res) => json(res, answer('cheap-20260101', false))
   const tools = [{ type: 'advisor_20260301', name: 'advisor', model: 'acme/famA-large-5' }]
   t.equal((await g.call(path, { key, body: { ...body, model: 'dear', tools } })).status, 200)
   const price = { price: 'small', cost_nano: String(1000 * 1000 + 50 * 5000), unpriced: [] }
