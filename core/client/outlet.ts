@@ -143,8 +143,8 @@ export class Outlet {
   }
 
   /**
-   * Notes that nothing more comes: the exchange is over. A reply that has not ended can no longer be joined, and who has joined it at
-   * the last moment is disconnected, since he would wait for ever.
+   * Notes that the exchange is over, so that nothing more comes. A reply that has not ended can no longer be joined. A client that
+   * joined it at the last moment would wait forever, and is disconnected.
    */
   close(): void {
     if (this.#hasEnded) return

@@ -144,12 +144,17 @@ export class Accounts {
     }
     const { keys } = this.#scripts
     const { account: own, stream } = keys.of(account)
-    const record = keys.record({ account, key: entry.key })
-    const names = { account: own, record, stream, outcomes: keys.outcomes(account, bucketAt(timeOfId(id))) }
+    const spender = { account, key: entry.key }
+    const names = {
+      account: own,
+      record: keys.record(spender),
+      stream,
+      outcomes: keys.outcomes(account, bucketAt(timeOfId(id))),
+    }
     const args = {
       id,
       name: account,
-      owner: ownerOf({ account, key: entry.key }),
+      owner: ownerOf(spender),
       amount: entry.charge,
       notes: notesText(notes),
       beganAt: timeOfId(entry.id),

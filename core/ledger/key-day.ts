@@ -1,13 +1,9 @@
 /** Fills the windows of keys that are asked for first, so that a limit of the day counts the same whenever it is set. */
 import { utcDay } from '../plans/limits.ts'
-import { unavailable } from '../records/unavailable.ts'
 import type { Reads } from './reads.ts'
 import { operation } from './script/names.ts'
 import type { Scripts } from './script/scripts.ts'
 import { ownerOf, type Spender } from './script/store-keys.ts'
-
-/** How often a window is filled again because its account was charged meanwhile. */
-const TRIES = 50
 
 /** Fills the windows of keys. */
 export class KeyDays {
@@ -22,7 +18,7 @@ export class KeyDays {
   }
 
   /**
-   * Writes to the store what a key has used of its day.
+   * Writes to the store what a key has used of its day, unless its account is charged meanwhile.
    * @param now by the store's clock
    * @throws GatewayError unavailable
    */
@@ -40,12 +36,8 @@ export class KeyDays {
     const { account } = spender
     const { keys } = this.#scripts
     const { account: own, leases } = keys.of(account)
-    const args = { name: account, owner: ownerOf(spender), holdPrefix: keys.hold(account, '') }
-    for (let tries = 0; tries < TRIES; tries++) {
-      const used = await this.#reads.usedToday(spender, utcDay(now))
-      const fill = operation('fill', account, { account: own, record, leases }, { ...args, ...used })
-      if ((await this.#scripts.run(fill))[0] === 'ok') return
-    }
-    throw unavailable(new Error('what a key has used today is unclear'))
+    const used = await this.#reads.usedToday(spender, utcDay(now))
+    const args = { name: account, owner: ownerOf(spender), holdPrefix: keys.hold(account, ''), ...used }
+    await this.#scripts.run(operation('fill', account, { account: own, record, leases }, args))
   }
 }

@@ -47,7 +47,7 @@ import { StoredObjects } from './stored-objects.ts'
 /** Balances are below this amount in nano-credits, so that the script calculates exactly. */
 const EXACT_MAX = 2n ** 53n
 
-/** How often a request has the windows of its key filled again. */
+/** How often a request has the windows of its key filled: its account may be charged meanwhile, or another gateway removes them. */
 const FILL_TRIES = 50
 
 /** Interval at which recorded settlements are dropped, in milliseconds. */
@@ -205,9 +205,8 @@ export class Ledger {
     let answer: readonly string[]
     try {
       answer = await this.#requested(request, bucket)
-      // A hold that does not ask for the windows of its key may remove them again.
       for (let tries = 0; answer[0] === 'unfilled'; tries++) {
-        if (tries === FILL_TRIES) throw unavailable(new Error('another gateway does not limit the day of this key'))
+        if (tries === FILL_TRIES) throw unavailable(new Error('what a key has used today is unclear'))
         await this.#keyDays.fill(request, this.continuity.now())
         answer = await this.#requested(request, bucket)
       }

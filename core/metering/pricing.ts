@@ -90,13 +90,13 @@ export function billed(
   const conditions = conditionsOf(tally, pricing)
   const { models } = pricing.extras
   const answered = otherServer(entry, tally, pricing)
-  const allowed =
-    models.size > 0 && tally.model !== undefined ? entryNamed([entry, ...models.values()], tally.model) : undefined
+  const name = models.size > 0 ? tally.model : undefined
+  const allowed = name === undefined ? undefined : entryNamed([entry, ...models.values()], name)
   const named = allowed ?? cheaper(usage, [entry, answered], conditions)
   const server = named === entry ? undefined : named
   // If another model may answer, an unknown one is reported.
-  const strange = models.size > 0 && tally.model !== undefined && !allowed && !answered
-  const servedBy = strange ? tally.model : server?.sends
+  const strange = allowed || answered ? undefined : name
+  const servedBy = strange ?? server?.sends
   const own: BilledUsage = {
     usage,
     price: server?.price ?? entry.price,

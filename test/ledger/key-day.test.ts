@@ -2,7 +2,7 @@ import t, { type Test } from 'tap'
 import { Archiver } from '../../core/ledger/archiver.ts'
 import { Balances } from '../../core/keys/balances.ts'
 import { Keys } from '../../core/keys/keys.ts'
-import type { Hold } from '../../core/ledger/hold.ts'
+import { type Hold, UNBOUNDED } from '../../core/ledger/hold.ts'
 import type { Ledger } from '../../core/ledger/ledger.ts'
 import { reapOperation, settleOperation } from '../../core/ledger/operations.ts'
 import { FIELDS } from '../../core/ledger/script/names.ts'
@@ -53,12 +53,8 @@ class Use {
       rotation: '0',
       version: String((await this.#ledger.records.keys.get(key ?? account))?.version),
       bounds: {
-        plan: undefined,
-        credits: true,
-        cap: undefined,
-        windows: () => '',
+        ...UNBOUNDED,
         keyWindows: now => (isLimited ? keyWindowsAsked(WIDE, now) : ''),
-        rates: '',
         tokens: 1,
         leastTokens: 1,
       },

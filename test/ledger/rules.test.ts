@@ -3,7 +3,7 @@ import { audit } from '../../core/ledger/audit.ts'
 import { Balances } from '../../core/keys/balances.ts'
 import { Keys } from '../../core/keys/keys.ts'
 import { Plans } from '../../core/keys/plans.ts'
-import { Hold, type HoldRequest } from '../../core/ledger/hold.ts'
+import { Hold, type HoldRequest, UNBOUNDED } from '../../core/ledger/hold.ts'
 import {
   extendOperation,
   holdOperation,
@@ -68,12 +68,9 @@ async function planned(t: Test, window: WindowTerms = { credits: '0.0000001', pe
       rotation: '0',
       version: '1',
       bounds: {
+        ...UNBOUNDED,
         plan,
-        credits: true,
-        cap: undefined,
         windows: now => askedOf(plan, ['m'], new Map(), now),
-        keyWindows: () => '',
-        rates: '',
         tokens: 1,
         leastTokens: 1,
       },

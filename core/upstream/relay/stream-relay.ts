@@ -100,6 +100,7 @@ export class StreamRelay {
       heardMs = performance.now()
       if (heardMs - startedMs >= totalMs) return this.#finish('timeout')
       this.#take(chunk)
+      // A long event takes a turn for each LONG_BYTES of it.
       const { begun } = this.#wholeEvents
       const isLonger = Math.floor(begun / LONG_BYTES) > Math.floor(Math.max(0, begun - chunk.length) / LONG_BYTES)
       if (isLonger && !this.#over) {
