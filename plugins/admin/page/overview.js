@@ -25,16 +25,8 @@ export async function overviewArea(place) {
   let removeDays = () => {}
   /** @type {any} */
   let yesterday
-  fill(
-    place,
-    h('div', { class: 'row apart' }, h('h1', {}, 'Overview'), state),
-    today,
-    days,
-    attention,
-    minute,
-    h('section', { class: 'card' }, chart.element),
-    accounts,
-  )
+  const head = h('div', { class: 'row apart' }, h('h1', {}, 'Overview'), state)
+  fill(place, head)
 
   const show = overview => {
     fill(state, `as of ${overview.at.slice(11, 19)} UTC`)
@@ -45,8 +37,7 @@ export async function overviewArea(place) {
     fill(accounts, h('h2', {}, 'Accounts of the upstreams'), overview.accounts.map(accountLine))
     fill(trouble, faults(overview))
   }
-  const showTrend = async () => {
-    const trend = await read('/overview/trend')
+  const showTrend = async trend => {
     const all = lastDays(30)
     const byDay = new Map(trend.days.map(each => [each.day, each]))
     yesterday = byDay.get(all.at(-2))
@@ -61,9 +52,14 @@ export async function overviewArea(place) {
       series: moneySeries(credits, cost).reverse(),
     })
   }
-  await showTrend()
-  show(await read('/overview'))
-  const again = setInterval(() => document.hidden || void showTrend().catch(() => {}), TREND_EVERY_MS)
+  const readTrend = () => read('/overview/trend')
+  const [trend, overview] = await Promise.all([readTrend(), read('/overview')])
+  // All sections appear at once, so that none moves another.
+  fill(place, head, today, days, attention, minute, h('section', { class: 'card' }, chart.element), accounts)
+  const shown = showTrend(trend)
+  show(overview)
+  await shown
+  const again = setInterval(() => document.hidden || void readTrend().then(showTrend).catch(() => {}), TREND_EVERY_MS)
 
   const disconnect = listen(show, words => fill(state, words))
   return () => {
