@@ -59,7 +59,14 @@ export async function overviewArea(place) {
   const shown = showTrend(trend)
   show(overview)
   await shown
-  const again = setInterval(() => document.hidden || void readTrend().then(showTrend).catch(() => {}), TREND_EVERY_MS)
+  const again = setInterval(
+    () =>
+      document.hidden ||
+      void readTrend()
+        .then(showTrend)
+        .catch(() => {}),
+    TREND_EVERY_MS,
+  )
 
   const disconnect = listen(show, words => fill(state, words))
   return () => {
