@@ -1,5 +1,6 @@
 import fc from 'fast-check'
 import t from 'tap'
+import { scaled } from '../../core/ledger/hold.ts'
 import { NO_USAGE, type Usage } from '../../core/money/usage.ts'
 import { formatCredits, MAX_AMOUNT, NANO, parseDecimal } from '../../core/money/credits.ts'
 import { priceFromText, ratesOf, versioned, writePrice } from '../../core/money/price-text.ts'
@@ -262,4 +263,11 @@ t.test('a stored price has the version and the charges of its original', t => {
 t.test('every rate of a price in the file is a rate of the price', t => {
   for (const rate of RATE_NAMES) t.equal(ratesOf(name => (name === rate ? 7n : undefined))[rate], 7n, rate)
   t.end()
+})
+
+t.test('an amount at the rate of a quota is rounded up, and stays within what the store counts exactly', async t => {
+  const half = NANO / 2n
+  t.same([1n, 2n, 3n].map(amount => scaled(amount, half)), [1n, 1n, 2n]) // prettier-ignore
+  t.equal(scaled(MAX_AMOUNT, 2n * NANO), MAX_AMOUNT)
+  t.equal(scaled(7n, undefined), 7n, 'without a rate it is the amount')
 })

@@ -219,3 +219,17 @@ t.test('an extra that is over is not given again with the next one', { skip }, a
   await plans.add({ account, id: 'third' }, 0, '0.00000005')
   t.equal(await extra(), '50')
 })
+
+t.test('what fills a balance is not charged again when its latest requests are brought back', { skip }, async t => {
+  const { ledger, scripts, account, sums, hold, settle } = await planned(t)
+  const { keys, redis } = scripts
+  const ended = await hold(150n)
+  await settle(ended, 150n)
+  await ledger.background.archiver.runAll()
+  const before = await sums()
+  // The store has lost the balance, and what ended lately.
+  await redis.del(keys.of(account).account, keys.outcomes(account, ended.bucket))
+  const [known] = await ledger.records.accounts.withIds([account])
+  await ledger.restorer.restoreAccount(known as NonNullable<typeof known>, 0)
+  t.same(await sums(), before)
+})
