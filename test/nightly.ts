@@ -14,8 +14,8 @@ interface Program {
   readonly name: string
   readonly args: readonly string[]
   readonly env?: Readonly<Record<string, string>>
-  /** Finds what it has tried in its output; each match counts by its first group, or else as one. */
-  readonly cases: RegExp
+  /** How much it tries: the number that it is given, or what its output says. Each match counts by its first group, or else as one. */
+  readonly cases: RegExp | number
   /** Finds what it has found wrong. */
   readonly found: RegExp
 }
@@ -25,12 +25,14 @@ const FOLDER = '.tap/long'
 const FAILED = /^(?:failed: |without teeth: )/gm
 const SEED = process.env['SEED'] ?? String(Math.floor(Date.now() / 1000))
 
-function simulate(name: string, files: readonly string[], env: Readonly<Record<string, string>>): Program {
+/** @param counts how many steps or cases it has, by the name of the variable that changes it */
+function simulate(name: string, files: readonly string[], counts: Readonly<Record<string, string>> = {}): Program {
+  const [[variable, number] = []] = Object.entries(counts)
   return {
-    name,
+    name: variable ? `${name}, ${variable.toLowerCase()}` : name,
     args: ['test/run.ts', ...files],
-    env: { SEED, LIMIT_S: '40000', ...env },
-    cases: /^(\d+) passed/gm,
+    env: { SEED, LIMIT_S: '40000', ...counts },
+    cases: variable ? Number(process.env[variable] ?? number) : /^(\d+) passed/gm,
     found: FAILED,
   }
 }
@@ -38,7 +40,7 @@ function simulate(name: string, files: readonly string[], env: Readonly<Record<s
 const SIMULATIONS = ['simulation', 'quota-simulation', 'plan-simulation'].map(name => `test/ledger/${name}.test.ts`)
 
 const POOLS = 'test/pool/simulation.test.ts'
-const BROKEN = simulate('simulate: broken rules', ['test/ledger/broken-rules.ts'], {})
+const BROKEN = simulate('simulate: broken rules', ['test/ledger/broken-rules.ts'])
 
 const NIGHT: readonly Program[] = [
   simulate('simulate: ledger', SIMULATIONS, { STEPS: '20000' }),
@@ -93,7 +95,8 @@ const WEEK: readonly Program[] = [
 ]
 
 /** Sums up the matches of a pattern. */
-function count(text: string, pattern: RegExp): number {
+function count(text: string, pattern: RegExp | number): number {
+  if (typeof pattern === 'number') return pattern
   return [...text.matchAll(pattern)].reduce((sum, [, number]) => sum + (number === undefined ? 1 : Number(number)), 0)
 }
 

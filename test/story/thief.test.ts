@@ -1,5 +1,6 @@
 import fc from 'fast-check'
 import t from 'tap'
+import { audit } from '../../core/ledger/audit.ts'
 import { startGateway } from '../gateway.ts'
 import { ScriptedUpstream } from '../upstream.ts'
 import { ACCOUNTS, edit, type Models, teach, undeclared } from './thief-edit.ts'
@@ -39,5 +40,12 @@ t.test(
       if (wrong.length > 0) throw new Error(wrong.join('\n'))
     }
     t.pass(`${crowds.length * CROWD} customers`)
+    // What `tollgate audit` and `tollgate audit --reprice` do.
+    for (const { ledger } of gateways.map(({ gateway }) => gateway)) {
+      await ledger.background.archiveAll()
+      const { drifts, unversioned, repriced } = await audit(ledger, undefined, 'charges')
+      t.same({ drifts, unversioned }, { drifts: [], unversioned: 0 }, `${repriced} charges are those of their prices`)
+      t.ok(repriced > 0)
+    }
   },
 )
