@@ -169,7 +169,17 @@ for (const [how, fail] of MASTER_FAILURES) {
       }
       const customers = keys.map(customer)
       await until(() => [...served.values()].every(count => count > 20))
+      // Each key has a request that ends when the master is gone.
+      const [usual, isGone] = [upstream.script, Promise.withResolvers<void>()]
+      let running = 0
+      upstream.script = async (received, res) => {
+        running++
+        await isGone.promise
+        await usual(received, res)
+      }
+      await until(() => running === keys.length)
       await fail(master)
+      isGone.resolve()
       killed = true
       await Promise.all(customers)
       await until(() => g.gateway.ledger.waiting === 0)

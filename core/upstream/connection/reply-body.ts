@@ -4,7 +4,7 @@
  */
 import { EventEmitter } from 'node:events'
 import type { Dispatcher } from 'undici'
-import { inTurn } from '../../lib/turns.ts'
+import { inTurn, LONG_BYTES } from '../../lib/turns.ts'
 
 /** What the relay needs of a body. A decompressed body is an ordinary stream. */
 export interface ReplyBody {
@@ -63,7 +63,6 @@ export class UpstreamBody extends EventEmitter {
 
   resume(): this {
     this.#flowing = true
-    if (this.#controller.paused) this.#controller.resume()
     this.#soon()
     return this
   }
@@ -99,7 +98,12 @@ export class UpstreamBody extends EventEmitter {
     if (this.#flowing && !this.destroyed && this.#waiting.length > 0) this.emit('data', this.#nextChunk())
     if (this.#waiting.length > 0) return this.#soon()
     // A listener may have paused or destroyed the body.
-    if (this.#over === undefined || !this.#flowing || this.readableEnded || this.destroyed) return
+    if (!this.#flowing || this.readableEnded || this.destroyed) return
+    if (this.#over === undefined) {
+      // The connection is read on when all is emitted. Otherwise more would wait here than a reader has room for.
+      if (this.#controller.paused) this.#controller.resume()
+      return
+    }
     if (this.#over === 'ended') {
       this.readableEnded = true
       this.emit('end')
@@ -115,8 +119,18 @@ export class UpstreamBody extends EventEmitter {
   }
 }
 
-/** Pauses a body until it is its turn among the long work. @param wanted returns whether more of it is still wanted */
-export function goOnInTurn(body: ReplyBody, owner: string, wanted: () => boolean): void {
+/**
+ * Pauses a body after each `LONG_BYTES` of what is read of it, until it is its turn among the long work.
+ * @param length bytes of what is read, with those that were added now
+ * @param wanted returns whether more of the body is still wanted
+ */
+export function goOnInTurn(
+  body: ReplyBody,
+  { length, added }: { readonly length: number; readonly added: number },
+  owner: string,
+  wanted: () => boolean,
+): void {
+  if (Math.floor(length / LONG_BYTES) === Math.floor(Math.max(0, length - added) / LONG_BYTES)) return
   body.pause()
   inTurn(() => {
     if (wanted()) body.resume()

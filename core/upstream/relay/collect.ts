@@ -6,7 +6,6 @@ import { failureFrom } from '../../formats/failures.ts'
 import { ChunkList } from '../../lib/byte-buffer.ts'
 import { deadline } from '../../lib/deadline.ts'
 import { FailedAttempt, type Relayed, tooLarge } from './endings.ts'
-import { LONG_BYTES } from '../../lib/turns.ts'
 import { goOnInTurn } from '../connection/reply-body.ts'
 import type { UpstreamReply } from '../connection/send.ts'
 
@@ -55,7 +54,7 @@ export function collect(
       if (!memory.cover(chunk))
         return fail(length > LARGE_BYTES ? tooLarge(`no memory for a reply of ${length} bytes`) : shortOfMemory())
       if (length > bytesMax) return fail(tooLarge(`reply over ${bytesMax} bytes`))
-      if (length > LONG_BYTES) goOnInTurn(body, x.owner, () => true)
+      goOnInTurn(body, { length, added: chunk.length }, x.owner, () => true)
     }
     const onEnd = (): void => {
       done()

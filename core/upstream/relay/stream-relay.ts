@@ -100,12 +100,9 @@ export class StreamRelay {
       heardMs = performance.now()
       if (heardMs - startedMs >= totalMs) return this.#finish('timeout')
       this.#take(chunk)
-      // A long event takes a turn for each LONG_BYTES of it.
-      const { begun } = this.#wholeEvents
-      const isLonger = Math.floor(begun / LONG_BYTES) > Math.floor(Math.max(0, begun - chunk.length) / LONG_BYTES)
-      if (isLonger && !this.#over) {
-        goOnInTurn(body, x.owner, () => !this.#pressure.isPausing && !this.#over)
-      }
+      // A long event takes its turns, too.
+      const length = this.#wholeEvents.begun
+      if (!this.#over) goOnInTurn(body, { length, added: chunk.length }, x.owner, this.#isWanted)
     })
     body.on('end', () => {
       this.#take(undefined)
@@ -114,6 +111,8 @@ export class StreamRelay {
     body.on('close', () => this.#finish('upstream'))
     if (body.destroyed) this.#finish('upstream')
   }
+
+  readonly #isWanted = (): boolean => !this.#pressure.isPausing && !this.#over
 
   /**
    * Passes on what has arrived.
