@@ -50,18 +50,10 @@ export interface AccountsNeeds {
 
 /** Changes accounts. */
 export class Accounts {
-  readonly #scripts: Scripts
-  readonly #records: Records
-  readonly #reads: Reads
-  readonly #restorer: Restorer
-  readonly #storeNow: () => number
+  readonly #needs: AccountsNeeds
 
-  constructor({ scripts, records, reads, restorer, storeNow }: AccountsNeeds) {
-    this.#scripts = scripts
-    this.#records = records
-    this.#reads = reads
-    this.#restorer = restorer
-    this.#storeNow = storeNow
+  constructor(needs: AccountsNeeds) {
+    this.#needs = needs
   }
 
   /**
@@ -72,12 +64,12 @@ export class Accounts {
    * another amount, or if the balance does not have the amount that is taken back; what `also` throws
    */
   async grant(account: string, { id, amount, notes }: GrantWish, also?: Also): Promise<boolean> {
-    const wish = { id, amount, at: this.#storeNow(), notes }
+    const wish = { id, amount, at: this.#needs.storeNow(), notes }
     const within: Also = async sql => {
       if (amount < 0n) await this.#covered(sql, account, -amount)
       await also?.(sql)
     }
-    const done = await orUnavailable(this.#records.accounts.grant(account, wish, BALANCE_MAX, within)).catch(
+    const done = await orUnavailable(this.#needs.records.accounts.grant(account, wish, BALANCE_MAX, within)).catch(
       (thrown: unknown) => {
         throw thrown instanceof Impossible ? new RangeError(thrown.message) : thrown
       },
@@ -90,14 +82,14 @@ export class Accounts {
     if (grant.amount !== amount)
       throw new RangeError(`this idempotency key was already used to ${change(grant.amount)}`)
     // Grants that other calls left pending come first.
-    const recorded = await orUnavailable(this.#records.accounts.get(account))
+    const recorded = await orUnavailable(this.#needs.records.accounts.get(account))
     if (!recorded) throw new RangeError(`there is no balance ${account}`)
     try {
-      await this.#restorer.restoreAccount(recorded)
+      await this.#needs.restorer.restoreAccount(recorded)
     } catch (cause) {
       throw new GrantPending(cause)
     }
-    await this.#records.accounts.applied([recorded], this.#storeNow()).catch(() => {})
+    await this.#needs.records.accounts.applied([recorded], this.#needs.storeNow()).catch(() => {})
     return added
   }
 
@@ -108,7 +100,7 @@ export class Accounts {
    */
   async #covered(sql: Sql, account: string, amount: bigint): Promise<void> {
     const [row] = await sql.all('SELECT granted FROM accounts WHERE id = ?', [account])
-    const { granted, balance } = await this.#reads.balance(account)
+    const { granted, balance } = await this.#needs.reads.balance(account)
     if (balance + bigintOf(row, 'granted') - granted < amount)
       throw new Impossible(`the balance has less than ${formatCredits(amount)} credits`)
   }
@@ -124,9 +116,9 @@ export class Accounts {
     const id = refundOf(entry.id)
     const mark = async (): Promise<void> => {
       if (entry.key !== undefined || account.startsWith('key_'))
-        await orUnavailable(this.#records.keys.chargedElsewhere(entry.key ?? account, account)).catch(() => {})
+        await orUnavailable(this.#needs.records.keys.chargedElsewhere(entry.key ?? account, account)).catch(() => {})
     }
-    if (await this.#reads.entry(id, account)) {
+    if (await this.#needs.reads.entry(id, account)) {
       await mark()
       return 0n
     }
@@ -142,7 +134,7 @@ export class Accounts {
       endedAt: entry.at,
       reason,
     }
-    const { keys } = this.#scripts
+    const { keys } = this.#needs.scripts
     const { account: own, stream } = keys.of(account)
     const spender = { account, key: entry.key }
     const names = {
@@ -159,7 +151,7 @@ export class Accounts {
       notes: notesText(notes),
       beganAt: timeOfId(entry.id),
     }
-    const [kind] = await this.#scripts.run(operation('credit', account, names, args))
+    const [kind] = await this.#needs.scripts.run(operation('credit', account, names, args))
     if (kind === 'unknown') throw new RangeError(`the store has no key ${account}`)
     await mark()
     return kind === 'ok' ? entry.charge : 0n

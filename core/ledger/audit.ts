@@ -15,6 +15,7 @@ import { balanceFrom } from './reads.ts'
 import { type FieldName, FIELDS, readFields } from './script/names.ts'
 import { type Part, partsIn } from './script/parts.ts'
 import { type StreamEntry, unrecorded } from './script/stream.ts'
+import { type Entries, entriesBack } from './recovery/used-windows.ts'
 import { compareWindows } from './windows-audit.ts'
 
 /** What is wrong with one account. */
@@ -39,7 +40,6 @@ export interface AuditReport {
 /** Accounts that are compared at the same time. */
 export const SIDE_BY_SIDE = 16
 /** Entries that are read at once. */
-const ENTRIES = 500
 /**
  * How thorough an audit is: `sums` and holds; `whole` adds up the recorded entries as well, and what they used of
  * plans; `charges` also recomputes each charge from its prices.
@@ -270,12 +270,10 @@ class AccountAudit {
       this.findings.push(`recorded total = the sum of the recorded entries: ${totals.settled} is not ${sum}`)
       break
     }
-    for (let before: number | undefined; ;) {
-      const page = await this.#ledger.reads.history({ account: this.#account }, { before, count: ENTRIES })
-      this.entries += page.length
-      if (reprice) for (const entry of page) await this.#reprice(entry)
-      if (page.length < ENTRIES) return
-      before = page.at(-1)?.ordinal
+    const entries: Entries = range => this.#ledger.reads.history({ account: this.#account }, range)
+    for await (const entry of entriesBack(entries, { last: Infinity, from: -Infinity })) {
+      this.entries++
+      if (reprice) await this.#reprice(entry)
     }
   }
 

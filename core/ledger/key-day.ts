@@ -1,43 +1,116 @@
-/** Fills the windows of keys that are asked for first, so that a limit of the day counts the same whenever it is set. */
-import { utcDay } from '../plans/limits.ts'
-import type { Reads } from './reads.ts'
-import { operation } from './script/names.ts'
+/** Adds up what a key has used today when its limit of the day is asked for and the store has no sum. */
+import { type Span } from '../plans/calendar.ts'
+import { keyWindowsUsed } from '../plans/limits.ts'
+import { counted, countedDay, dayOf } from '../records/entry.ts'
+import type { Records } from '../records/records.ts'
+import { orUnavailable, unavailable } from '../records/unavailable.ts'
+import { type Elsewhere, elsewhereOf } from './recovery/elsewhere.ts'
+import { FIELDS, operation } from './script/names.ts'
+import { NO_PART, partField } from './script/parts.ts'
 import type { Scripts } from './script/scripts.ts'
 import { ownerOf, type Spender } from './script/store-keys.ts'
+import { type StreamEntry, unrecorded } from './script/stream.ts'
+
+/** What a key has used of a day. */
+interface UsedDay {
+  /** Its windows as the script writes them. */
+  readonly windows: string
+  /** What the store had of the key and its account before: if that has changed, the windows may lack something. */
+  readonly seen: string
+  readonly elsewhere: string
+}
 
 /** Fills the windows of keys. */
 export class KeyDays {
   readonly #scripts: Scripts
-  readonly #reads: Reads
+  readonly #records: Records
   /** What runs, by the record of the key: all requests of a key wait for one. */
-  readonly #running = new Map<string, Promise<void>>()
+  readonly #running = new Map<string, Promise<string>>()
 
-  constructor(scripts: Scripts, reads: Reads) {
+  constructor(scripts: Scripts, records: Records) {
     this.#scripts = scripts
-    this.#reads = reads
+    this.#records = records
   }
 
   /**
-   * Writes to the store what a key has used of its day, unless its account is charged meanwhile.
-   * @param now by the store's clock
+   * Writes to the store what a key has used of its day, unless it is charged meanwhile.
+   * @returns its windows as the script writes them
    * @throws GatewayError unavailable
    */
-  fill(spender: Spender, now: number): Promise<void> {
+  fill(spender: Spender, today: Span): Promise<string> {
     const record = this.#scripts.keys.record(spender)
     let running = this.#running.get(record)
     if (!running) {
-      running = this.#fill(spender, record, now).finally(() => this.#running.delete(record))
+      running = this.#fill(spender, record, today).finally(() => this.#running.delete(record))
       this.#running.set(record, running)
     }
     return running
   }
 
-  async #fill(spender: Spender, record: string, now: number): Promise<void> {
+  async #fill(spender: Spender, record: string, today: Span): Promise<string> {
     const { account } = spender
     const { keys } = this.#scripts
     const { account: own, leases } = keys.of(account)
-    const used = await this.#reads.usedToday(spender, utcDay(now))
+    const used = await this.used(spender, today)
     const args = { name: account, owner: ownerOf(spender), holdPrefix: keys.hold(account, ''), ...used }
-    await this.#scripts.run(operation('fill', account, { account: own, record, leases }, args))
+    const [answer, ...windows] = await this.#scripts.run(
+      operation('fill', account, { account: own, record, leases }, args),
+    )
+    return answer === 'ok' ? windows.join(' ') : used.windows
   }
+
+  /**
+   * Adds up what a key has used of its day. What it holds on accounts from which it was moved counts as used.
+   * @throws GatewayError unavailable
+   */
+  async used(spender: Spender, today: Span): Promise<UsedDay> {
+    const { account, key = account } = spender
+    const { keys, history } = this.#records
+    const { redis, keys: names } = this.#scripts
+    const record = await orUnavailable(keys.get(key))
+    if (!record) throw unavailable(new Error(`the records have no key ${key}`))
+    await this.#scripts.answered()
+    const [[part, ordinal], elsewhere] = await orUnavailable(
+      Promise.all([
+        redis.hmget(names.of(account).account, partField(spender), FIELDS.ordinal),
+        redis.hget(names.record(spender), FIELDS.elsewhere),
+      ]),
+    )
+    const others = await elsewhereOf(this.#scripts, this.#records, record, account)
+    const accounts = [account, ...others.map(({ account: other }) => other)]
+    // An entry moves from the store to the records. In the other order, one that moves meanwhile would be missed.
+    const fresh: StreamEntry[] = []
+    for (const each of accounts) fresh.push(...(await unrecorded(this.#scripts, each)))
+    const own = fresh.filter(entry => (entry.key ?? entry.account) === key)
+    const known = own.length === 0 ? new Map() : await orUnavailable(history.withIds(own.map(({ id }) => id)))
+    const day = dayOf(today.from)
+    const { used, ordinals } = await orUnavailable(keys.usedOn(record, accounts, day))
+    let all = others.reduce((sum, { held }) => sum + held, used)
+    // Of an exchange that ended more than once, the last end counts, on the day of the first one.
+    const last = new Map(
+      [...known].map(([id, entry]) => [id, { worth: counted(entry).charge, day: countedDay(entry) }]),
+    )
+    for (const entry of own) {
+      const before = last.get(entry.id)
+      const now = { worth: counted(entry).charge, day: before?.day ?? countedDay(entry) }
+      last.set(entry.id, now)
+      const isRecorded = entry.ordinal <= (ordinals.get(entry.account) ?? 0)
+      if (!isRecorded && now.day === day) all += now.worth - (before?.worth ?? entry.before)
+    }
+    // A request that ended there meanwhile may be held and used.
+    const after = await elsewhereOf(this.#scripts, this.#records, record, account)
+    const seen = part ?? (ownerOf(spender) === '' ? ordinal : NO_PART)
+    return {
+      windows: keyWindowsUsed(today, all),
+      seen: textOf(after) === textOf(others) ? (seen ?? '') : '',
+      elsewhere: elsewhere ?? '',
+    }
+  }
+}
+
+function textOf(others: readonly Elsewhere[]): string {
+  return others
+    .map(each => Object.values(each).join(' '))
+    .sort()
+    .join()
 }

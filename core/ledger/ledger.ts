@@ -10,6 +10,7 @@ import { SwapList } from '../lib/swap-list.ts'
 import { assertMoney } from '../money/assertions.ts'
 import type { HistoryEntry } from '../records/entry.ts'
 import type { Records } from '../records/records.ts'
+import { utcDay } from '../plans/limits.ts'
 import type { Store } from '../store/store.ts'
 import { Accounts } from './accounts.ts'
 import { Background } from './background.ts'
@@ -27,7 +28,6 @@ import {
 } from './hold.ts'
 import { Deliveries } from './deliveries.ts'
 import { UncertainHolds } from './uncertain-holds.ts'
-import { KeyDays } from './key-day.ts'
 import { KeptItems } from './kept-items.ts'
 import { limitedFrom, standingFrom } from './hold-answers.ts'
 import { holdOperation } from './operations.ts'
@@ -39,6 +39,7 @@ import { CLOSED_STORE } from './recovery/refusals.ts'
 import { Restorer } from './recovery/restore.ts'
 import { operation } from './script/names.ts'
 import { Scripts } from './script/scripts.ts'
+import type { Spender } from './script/store-keys.ts'
 import { orUnavailable, unavailable } from '../records/unavailable.ts'
 import { type Settlement, settlementOf } from './settlement.ts'
 import { inTime, Settler } from './settler.ts'
@@ -47,8 +48,8 @@ import { StoredObjects } from './stored-objects.ts'
 /** Balances are below this amount in nano-credits, so that the script calculates exactly. */
 const EXACT_MAX = 2n ** 53n
 
-/** How often a request has the windows of its key filled: its account may be charged meanwhile, or another gateway removes them. */
-const FILL_TRIES = 50
+/** Tries to fill the day of a key before a request gets 503, and milliseconds between them. One fails if the key is charged meanwhile. */
+const [FILL_TRIES, FILL_PAUSE_MS] = [50, 20]
 
 /** Interval at which recorded settlements are dropped, in milliseconds. */
 const DROP_EVERY_MS = 1000
@@ -93,7 +94,6 @@ export class Ledger {
   readonly #deliveries: Deliveries
   readonly #settler: Settler
   readonly #uncertain: UncertainHolds
-  readonly #keyDays: KeyDays
 
   constructor({ store, records, config, environment, outboxFolder }: LedgerNeeds) {
     const { log, newId, now } = environment
@@ -118,7 +118,6 @@ export class Ledger {
     this.prices = new PriceBook(records)
     this.background = new Background({ scripts, records, restorer, continuity, config: config.ledger, environment })
     this.#settler = new Settler(scripts, continuity, config.ledger, this.reads)
-    this.#keyDays = new KeyDays(scripts, this.reads)
     this.#renewals = new Renewals({
       live: this.#live,
       scripts,
@@ -204,12 +203,7 @@ export class Ledger {
     const bucket = this.#buckets.choose(account, this.continuity.now())
     let answer: readonly string[]
     try {
-      answer = await this.#requested(request, bucket)
-      for (let tries = 0; answer[0] === 'unfilled'; tries++) {
-        if (tries === FILL_TRIES) throw unavailable(new Error('what a key has used today is unclear'))
-        await this.#keyDays.fill(request, this.continuity.now())
-        answer = await this.#requested(request, bucket)
-      }
+      answer = await this.#filled(request, () => this.#requested(request, bucket))
     } catch (thrown) {
       const end: HoldEnd = { charge: 0n, kind: 'void', notes: request.notes }
       this.#uncertain.add(settlementOf({ account, key, id, bucket }, end, this.continuity.now()))
@@ -233,6 +227,17 @@ export class Ledger {
     return limitedFrom(answer) ?? { kind: kind as 'busy' }
   }
 
+  /** Runs an operation. If the store has no sum of the day of its key, that is added up, and the operation runs again. */
+  async #filled(spender: Spender, run: () => Promise<readonly string[]>): Promise<readonly string[]> {
+    for (let tries = 0; ; tries++) {
+      const answer = await run()
+      if (answer[0] !== 'unfilled') return answer
+      if (tries === FILL_TRIES) throw unavailable(new Error('what a key has used today is unclear'))
+      if (tries > 0) await sleep(FILL_PAUSE_MS)
+      await this.reads.days.fill(spender, utcDay(this.continuity.now()))
+    }
+  }
+
   /** Asks the store for a hold. */
   #requested(request: HoldRequest, bucket: string): Promise<readonly string[]> {
     const { leaseMs } = this.#config
@@ -250,7 +255,7 @@ export class Ledger {
   async extend(hold: Hold, amount: bigint, tokens = 0): Promise<'held' | 'over' | 'off'> {
     if (hold.over) return 'over'
     hold.tokens = tokens
-    const [kind, held = '0', balance = '0', claims] = await this.#settler.extend(hold, amount)
+    const [kind, held = '0', balance = '0', claims] = await this.#filled(hold, () => this.#settler.extend(hold, amount))
     if (kind === 'off') {
       hold.request.endExchange?.(held as EndReason)
       return 'off'

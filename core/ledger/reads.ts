@@ -3,14 +3,12 @@ import type { Redis } from 'ioredis'
 import type { Quota } from '../config/config.ts'
 import { assertMoney } from '../money/assertions.ts'
 import type { Span } from '../plans/calendar.ts'
-import { keyWindowsUsed } from '../plans/limits.ts'
 import { quotaAccount, quotaUse, shareOf } from './quotas.ts'
 import {
   type Balance,
   type Count,
   counted,
   countedDay,
-  dayOf,
   type HistoryEntry,
   type Summary,
   type Whose,
@@ -19,16 +17,19 @@ import type { HistoryRange } from '../records/history.ts'
 import type { Records } from '../records/records.ts'
 import type { RequestSum } from '../records/request-sums.ts'
 import type { Limits } from './allowance.ts'
-import { elsewhereOf } from './recovery/elsewhere.ts'
-import { FIELDS, readFields } from './script/names.ts'
+import { KeyDays } from './key-day.ts'
+import { readFields } from './script/names.ts'
 import { partField, partOf } from './script/parts.ts'
 import type { Spender } from './script/store-keys.ts'
 import type { Scripts } from './script/scripts.ts'
-import { orUnavailable, unavailable } from '../records/unavailable.ts'
+import { orUnavailable } from '../records/unavailable.ts'
 import { type StreamEntry, unrecorded } from './script/stream.ts'
 
 /** Maximum concurrent look-ups at the store. Others wait in this process, so that holds do not wait behind them. */
 const LOOKUPS_MAX = 4
+
+/** The fields of an account that show whether it was used, and its sums. */
+const SUMS = ['granted', 'balance', 'held', 'holds', 'ordinal'] as const
 
 /** How often counters are read again because requests were recorded meanwhile. */
 const SUMMARY_TRIES = 5
@@ -38,12 +39,13 @@ interface LimitsWish {
   readonly spender: Spender
   /** In nano-credits. */
   readonly cap: bigint | undefined
-  /** The day whose credits are limited. */
+  /** Today, if the credits of the day are limited. */
   readonly today?: Span | undefined
 }
 
 /** Reads the accounts of a ledger. */
 export class Reads {
+  readonly days: KeyDays
   readonly #scripts: Scripts
   readonly #records: Records
   /** Returns the connection for customers' look-ups. */
@@ -54,6 +56,7 @@ export class Reads {
   constructor(scripts: Scripts, records: Records) {
     this.#scripts = scripts
     this.#records = records
+    this.days = new KeyDays(scripts, records)
     this.#lookups = () => scripts.redis
   }
 
@@ -88,51 +91,30 @@ export class Reads {
   async limits({ spender, cap, today }: LimitsWish): Promise<Limits | undefined> {
     const { keys } = this.#scripts
     const own = keys.of(spender.account).account
-    const [[granted, balance, held, windows = null, part], [elsewhere, ofKey = null, rates = null]] = await this.lookUp(
-      redis =>
-        Promise.all([
-          redis.hmget(own, FIELDS.granted, FIELDS.balance, FIELDS.held, FIELDS.windows, partField(spender)),
-          redis.hmget(keys.record(spender), FIELDS.elsewhere, FIELDS.keyWindows, FIELDS.rates),
-        ]),
-    )
+    const {
+      granted,
+      balance,
+      held,
+      holds,
+      ordinal,
+      windows,
+      part,
+      elsewhere,
+      keyWindows: ofKey,
+      rates,
+    } = await this.lookUp(async redis => {
+      const [ofAccount, ofRecord] = await Promise.all([
+        readFields(redis, own, [...SUMS, 'windows', 'part'], { part: partField(spender) }),
+        readFields(redis, keys.record(spender), ['elsewhere', 'keyWindows', 'rates']),
+      ])
+      return { ...ofAccount, ...ofRecord }
+    })
     if (balance === null) return undefined
     const account = balanceFrom({ granted, balance, held })
-    const sums = { account, cap, part: partOf(spender, part ?? null), elsewhere: BigInt(elsewhere || 0) }
-    const ofDay = ofKey ?? (today ? (await this.usedToday(spender, today)).windows : null)
+    const sums = { account, cap, part: partOf(spender, part), elsewhere: BigInt(elsewhere || 0) }
+    const mayBeUsed = ordinal !== '0' || holds !== '0' || (elsewhere ?? '') !== ''
+    const ofDay = ofKey ?? (today && mayBeUsed ? await this.days.fill(spender, today) : null)
     return { ...sums, windows, ofKey: { windows: ofDay, rates } }
-  }
-
-  /**
-   * Adds up what a key has used of its day, for a limit that is asked for first. What it holds on accounts from which it was moved
-   * counts as used.
-   * @returns its windows as the script writes them, and the ordinal of the last entry of its account that they count
-   * @throws GatewayError unavailable
-   */
-  async usedToday({ account, key = account }: Spender, today: Span): Promise<{ windows: string; ordinal: number }> {
-    const { keys, history } = this.#records
-    const record = await orUnavailable(keys.get(key))
-    if (!record) throw unavailable(new Error(`the records have no key ${key}`))
-    const day = dayOf(today.from)
-    const others = await elsewhereOf(this.#scripts, this.#records, record, account)
-    const accounts = [account, ...others.map(({ account: other }) => other)]
-    // An entry moves from the store to the records. In the other order, one that moves meanwhile would be missed.
-    const fresh: StreamEntry[] = []
-    for (const each of accounts)
-      fresh.push(...(await this.lookUp(() => unrecorded(this.#scripts, each, this.#lookups))))
-    const { used, ordinals } = await orUnavailable(keys.usedOn(record, accounts, day))
-    const later = fresh.filter(entry => entry.ordinal > (ordinals.get(entry.account) ?? 0))
-    let all = others.reduce((sum, { held }) => sum + held, used)
-    for (const entry of later) {
-      if ((entry.key ?? entry.account) !== key || countedDay(entry) !== day) continue
-      all += counted(entry).charge - entry.before
-      if (entry.kind !== 'late') continue
-      const { id, ordinal } = entry
-      const reaped =
-        fresh.find(other => other.id === id && other.ordinal < ordinal) ?? (await orUnavailable(history.entry(id)))
-      all -= reaped?.plan?.covered ?? 0n
-    }
-    const last = later.findLast(entry => entry.account === account)
-    return { windows: keyWindowsUsed(today, all), ordinal: last?.ordinal ?? ordinals.get(account) ?? 0 }
   }
 
   /** Returns how much of a quota an upstream account has used, and when that begins to change. */

@@ -24,28 +24,20 @@ export interface RenewalsNeeds {
 
 /** The renewals of one process. */
 export class Renewals {
-  readonly #live: SwapList<Hold>
-  readonly #scripts: Scripts
-  readonly #leaseMs: number
-  readonly #isOpen: () => boolean
-  readonly #restore: (hold: Hold) => void
+  readonly #needs: RenewalsNeeds
   /** The holds of streams that have just begun, with that time by `performance.now()`, and how often they were renewed. */
   #young: { readonly hold: Hold; readonly beganMs: number; times: number }[] = []
   #renewing: NodeJS.Timeout | undefined
   /** The timer that renews young holds, while there are some. */
   #looking: NodeJS.Timeout | undefined
 
-  constructor({ live, scripts, leaseMs, isOpen, restore }: RenewalsNeeds) {
-    this.#live = live
-    this.#scripts = scripts
-    this.#leaseMs = leaseMs
-    this.#isOpen = isOpen
-    this.#restore = restore
+  constructor(needs: RenewalsNeeds) {
+    this.#needs = needs
   }
 
   /** Renews from now on. */
   start(): void {
-    this.#renewing = setInterval(() => this.#renew(this.#live.all()), this.#leaseMs / 3).unref()
+    this.#renewing = setInterval(() => this.#renew(this.#needs.live.all()), this.#needs.leaseMs / 3).unref()
   }
 
   stop(): void {
@@ -65,7 +57,7 @@ export class Renewals {
       clearInterval(this.#looking)
       this.#looking = undefined
     }
-    if (!this.#isOpen()) return
+    if (!this.#needs.isOpen()) return
     const now = performance.now()
     const due = this.#young.filter(({ beganMs, times }) => now >= beganMs + (YOUNG_MS[times] as number))
     for (const young of due) young.times++
@@ -74,14 +66,14 @@ export class Renewals {
   }
 
   #renew(holds: readonly Hold[]): void {
-    if (!this.#isOpen()) return
+    if (!this.#needs.isOpen()) return
     for (const hold of holds) {
       if (hold.over) continue
       const { request } = hold
-      this.#scripts.run(renewOperation(hold, this.#leaseMs, this.#scripts.keys)).then(
+      this.#needs.scripts.run(renewOperation(hold, this.#needs.leaseMs, this.#needs.scripts.keys)).then(
         ([kind, why]) => {
           // It was reaped, or lost with a failed store, and its request runs on.
-          if (kind === 'gone' && !hold.over) this.#restore(hold)
+          if (kind === 'gone' && !hold.over) this.#needs.restore(hold)
           else if (kind === 'off') request.endExchange?.(why as EndReason)
           else if (kind === 'crowded' && hold.abandoned) request.endExchange?.('crowded')
         },

@@ -12,7 +12,10 @@ import type { Ledger } from './ledger.ts'
 import { comparedWindows, type Entries, entriesBack } from './recovery/used-windows.ts'
 import { FIELDS, operation, readFields } from './script/names.ts'
 
-/** A request that began so close to midnight may have been held before it, in milliseconds. */
+/**
+ * Ids have the time of a gateway, holds that of the store. A request whose id is at most so many milliseconds after midnight may
+ * have been held on the day before.
+ */
 const MIDNIGHT_MS = 60_000
 
 /**
@@ -81,7 +84,7 @@ async function compareDay(
     if (state.used >= least) return []
     if ((await ordinalNow()) !== ordinal) continue
     if (isRepair) await orUnavailable(redis.hdel(record, FIELDS.keyWindows))
-    return [`day of the key ${key.id}: used = the sum of its entries at the least: ${state.used} is not ${least}`]
+    return [`day of the key ${key.id}: used is at least the sum of its entries: ${state.used} is less than ${least}`]
   }
   return []
 }

@@ -149,15 +149,24 @@ export function billFor(x: Billable, outcome: Outcome, terms: Terms): Bill {
   const facts = (): object => ({ rule, charge, parts: parts.length })
   assertMoney(!isBilled || parts.length < 2 || charge === chargeAll(parts), 'the parts of a charge sum to it', facts)
   assertMoney(isBilled || charge === 0n, 'what is not billed is not charged', facts)
-  const { entry } = x.model
-  const server = otherServer(entry, x.tally, terms)
   return {
     ...charged,
     failed,
-    served: server?.id,
-    priceName: (server && parts[0]?.price === server.price ? server : entry).priceName,
+    served: otherServer(x.model.entry, x.tally, terms)?.id,
+    priceName: priceNameOf(x, parts, terms),
     unread: charged.billed ? [...x.tally.unread, ...surprises(x, charged, terms, reported)] : x.tally.unread,
   }
+}
+
+/** Returns the name of the price by which a request is charged: that of the model that answered, if its price is taken. */
+export function priceNameOf(
+  { model: { entry }, tally }: Billable,
+  [first]: readonly BilledUsage[],
+  terms: Terms,
+): string {
+  if (first === undefined || first.price === entry.price) return entry.priceName
+  const others = [otherServer(entry, tally, terms), ...terms.extras.models.values()]
+  return (others.find(other => other?.price === first.price) ?? entry).priceName
 }
 
 /** What a reply used beyond what was asked for, or without reporting it. */

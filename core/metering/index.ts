@@ -1,10 +1,9 @@
 /** The metering functions for the metering stage: holds, charges, and notes for the history. */
-export { type Bill, billFor } from './bill.ts'
+export { type Bill, billFor, priceNameOf } from './bill.ts'
 export { type AskedTokens, boundsOf, countedTokens, limitsOf, listedIds, modelsFor } from './bounds.ts'
 export { callsFor, delivered, heldCalls, holdFor, outputOf, reportedParts, tokensHeld } from './charge.ts'
 export { costOf } from './cost.ts'
-export { estimateInput, outputLimit, type Terms } from './estimate.ts'
-export { SAFE_BYTES_PER_TOKEN } from './documents.ts'
+export { outputLimit, type Terms } from './estimate.ts'
 export { CALLS_MAX } from './extras.ts'
 export { Holder } from './holder.ts'
 export { weighDocuments } from './input.ts'

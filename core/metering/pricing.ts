@@ -90,7 +90,8 @@ export function billed(
   const conditions = conditionsOf(tally, pricing)
   const { models } = pricing.extras
   const answered = otherServer(entry, tally, pricing)
-  const name = models.size > 0 ? tally.model : undefined
+  const isAsked = tally.model === undefined || entry.answers.has(tally.model)
+  const name = models.size > 0 && !isAsked ? tally.model : undefined
   const allowed = name === undefined ? undefined : entryNamed([entry, ...models.values()], name)
   const named = allowed ?? cheaper(usage, [entry, answered], conditions)
   const server = named === entry ? undefined : named

@@ -88,7 +88,7 @@ function ofWindow(
   const name = window ? windowName(window) : 'its credits of this day'
   if (kind === 'filled')
     return new GatewayError('rate_limited', {
-      message: `Running requests hold what is left of ${name}. Try again in a moment.`,
+      message: `Running requests ${isOfKey ? 'of this key ' : ''}hold what is left of ${name}. Try again in a moment.`,
       retryAfterMs: 1000,
     })
   const [has, needs] =

@@ -1,14 +1,11 @@
 /** What happens at the moment: sums of today and of the last minute, and the health of the accounts. */
-import type { Config } from '../config/config.ts'
-import type { Ledger } from '../ledger/ledger.ts'
 import { orUnavailable } from '../records/unavailable.ts'
 import { isoTime } from '../lib/iso-time.ts'
-import type { Pool } from '../pool/pool.ts'
-import type { PoolSharing } from '../pool/sharing.ts'
+import { kept } from '../lib/kept.ts'
 import { COUNTERS, type DayCount, noCount } from '../records/day-sums.ts'
 import { dayOf, DAY_MS } from '../records/entry.ts'
 import { usageBy } from '../records/usage.ts'
-import { accountsView, type AccountView } from './accounts-view.ts'
+import { type AccountsSeen, accountsView, type AccountView } from './accounts-view.ts'
 import { countsView } from './usage-view.ts'
 
 type Counts = ReturnType<typeof countsView>
@@ -39,43 +36,21 @@ const KEPT_MS = 60_000
 
 /** Reads the overview. Those who ask within a second share one answer. */
 export class OverviewFeed {
-  readonly #parts: {
-    readonly config: Config
-    readonly ledger: Ledger
-    readonly pool: Pool
-    readonly sharing: PoolSharing
-    readonly now: () => number
-  }
-  #samples: Sample[] = []
-  #latest: { readonly at: number; readonly overview: Promise<Overview> } | undefined
-
-  constructor(parts: {
-    readonly config: Config
-    readonly ledger: Ledger
-    readonly pool: Pool
-    readonly sharing: PoolSharing
-    readonly now: () => number
-  }) {
-    this.#parts = parts
-  }
-
   /** Returns the overview of this second. @throws GatewayError unavailable, as a rejection */
-  read(): Promise<Overview> {
-    const now = this.#parts.now()
-    if (this.#latest && now - this.#latest.at < 1000) return this.#latest.overview
-    const overview = this.#read(now)
-    this.#latest = { at: now, overview }
-    overview.catch(() => {
-      if (this.#latest?.overview === overview) this.#latest = undefined
-    })
-    return overview
+  readonly read: () => Promise<Overview>
+  readonly #parts: Omit<AccountsSeen, 'now'>
+  #samples: Sample[] = []
+
+  constructor({ now, ...parts }: Omit<AccountsSeen, 'now'> & { readonly now: () => number }) {
+    this.#parts = parts
+    this.read = kept(1000, now, at => this.#read(at))
   }
 
   async #read(now: number): Promise<Overview> {
-    const { config, ledger, pool, sharing } = this.#parts
+    const { ledger } = this.#parts
     const today = dayOf(now)
     const [accounts, days] = await Promise.all([
-      accountsView({ config, ledger, pool, sharing, now }),
+      accountsView({ ...this.#parts, now }),
       orUnavailable(usageBy(ledger.records.database, 'day', { from: today, to: today, count: 1 })),
     ])
     const sums = days[0] ?? noCount()

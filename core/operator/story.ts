@@ -41,7 +41,7 @@ interface Place {
 
 /** The settings that decide about failures. What is not listed is decided by the request, its key or the provider. */
 const SETTINGS: Partial<Record<ErrorCode, (place: Place) => Path>> = {
-  address_refused: ({ type }) => ['keyTypes', type, 'addresses'],
+  address_refused: ({ type }) => ['keyTypes', type, 'limits', 'addresses'],
   member_refused: ({ stage }) => stage('request-policy'),
   model_not_found: ({ type }) => ['keyTypes', type, 'models'],
   format_not_allowed: ({ type }) => ['keyTypes', type, 'formats'],

@@ -3,6 +3,7 @@ import type { Ledger } from '../ledger/ledger.ts'
 import { orUnavailable } from '../records/unavailable.ts'
 import type { MeterState } from '../metering/meter-state.ts'
 import { isoTime } from '../lib/iso-time.ts'
+import { kept } from '../lib/kept.ts'
 import { formatCredits } from '../money/credits.ts'
 import { dayOf } from '../records/entry.ts'
 import { boundOf } from '../records/months.ts'
@@ -37,25 +38,14 @@ export function runningOutView({ id, name, hint, balance, daily }: RunningOut) {
 export class Trend {
   readonly #ledger: Ledger
   readonly #meter: Pick<MeterState, 'unread'>
-  readonly #now: () => number
-  #latest: { readonly at: number; readonly answer: ReturnType<Trend['read']> } | undefined
+  /** Returns the trend of this minute. @throws GatewayError unavailable, as a rejection */
+  readonly latest: () => ReturnType<Trend['read']>
 
   /** @param now milliseconds since the epoch */
   constructor(ledger: Ledger, meter: Pick<MeterState, 'unread'>, now: () => number) {
     this.#ledger = ledger
     this.#meter = meter
-    this.#now = now
-  }
-
-  /** Returns the trend of this minute. @throws GatewayError unavailable, as a rejection */
-  latest(): ReturnType<Trend['read']> {
-    const now = this.#now()
-    if (!this.#latest || now - this.#latest.at >= KEPT_MS) {
-      const answer = this.read(now)
-      this.#latest = { at: now, answer }
-      answer.catch(() => (this.#latest = undefined))
-    }
-    return this.#latest.answer
+    this.latest = kept(KEPT_MS, now, at => this.read(at))
   }
 
   /** @param now milliseconds since the epoch */

@@ -1,10 +1,11 @@
 /** Accounts and their grants in the records. */
 import {
   accountOf,
+  insertGrants,
   insertRows,
-  nextNumber,
   type Metadata,
   type NewAccount,
+  nextNumber,
   noteApplied,
   type RecordedAccount,
   SUMS,
@@ -12,13 +13,13 @@ import {
 import {
   type Also,
   bigintOf,
+  containing,
   type Database,
-  insertAll,
-  likeIn,
-  patternOf,
+  inPages,
   RecordsError,
   selectIn,
   type SqlValue,
+  Where,
 } from './database.ts'
 
 /** One grant. What an operator takes back is a grant with a negative amount. */
@@ -83,7 +84,7 @@ export class AccountRecords {
       await also?.(sql)
       if (grants === 0) return
       const values = [no, 1, `${account.id}-first`, granted, at, JSON.stringify({ reason: 'created' }), granted, 1]
-      await insertAll(sql, 'INSERT INTO grants (account, n, id, amount, at, notes, balance, booking)', [values], '')
+      await insertGrants(sql, [values])
     })
   }
 
@@ -108,29 +109,21 @@ export class AccountRecords {
 
   /** Lists accounts, one page at a time, the newest first. */
   async list({ text, externalId, after, count }: AccountSearch): Promise<RecordedAccount[]> {
-    const conditions = ['TRUE']
-    const values: SqlValue[] = []
-    if (externalId !== undefined) {
-      conditions.push('a.external = ?')
-      values.push(externalId)
-    }
+    const where = new Where()
+      .add('a.external = ?', externalId)
+      .add('a.no < (SELECT no FROM accounts WHERE id = ?)', after)
     if (text !== undefined) {
-      const like = patternOf(text)
-      const matches = (table: string, names: readonly string[]): string =>
-        names.map(name => likeIn(this.#database.dialect, `${table}.${name}`, like)).join(' OR ')
-      const own = ['id', 'name', 'external'] as const
-      const ofKeys = ['id', 'name', 'label', 'hint'] as const
-      conditions.push(
-        `(${matches('a', own)} OR EXISTS (SELECT 1 FROM keys o WHERE o.account = a.no AND (${matches('o', ofKeys)})))`,
+      const { dialect } = this.#database
+      const own = containing(dialect, text, ['a.id', 'a.name', 'a.external'])
+      const ofKeys = containing(dialect, text, ['o.id', 'o.name', 'o.label', 'o.hint'])
+      where.add(
+        `(${own.condition} OR EXISTS (SELECT 1 FROM keys o WHERE o.account = a.no AND (${ofKeys.condition})))`,
+        ...own.values,
+        ...ofKeys.values,
       )
-      values.push(...[...own, ...ofKeys].map(() => like))
     }
-    if (after !== undefined) {
-      conditions.push('a.no < (SELECT no FROM accounts WHERE id = ?)')
-      values.push(after)
-    }
-    const rows = await this.#database.all(`${SELECT} WHERE ${conditions.join(' AND ')} ORDER BY a.no DESC LIMIT ?`, [
-      ...values,
+    const rows = await this.#database.all(`${SELECT} ${where.text} ORDER BY a.no DESC LIMIT ?`, [
+      ...where.values,
       count,
     ])
     return rows.map(accountOf)
@@ -190,14 +183,8 @@ export class AccountRecords {
     return this.#pages('(a.changed >= ? OR t.changed >= ? OR a.pending = 1)', [ms, ms], size)
   }
 
-  async *#pages(condition: string, values: readonly SqlValue[], size: number): AsyncGenerator<RecordedAccount[]> {
-    for (let after = 0; ;) {
-      const text = `${SELECT} WHERE ${condition} AND a.no > ? ORDER BY a.no LIMIT ?`
-      const rows = await this.#database.all(text, [...values, after, size])
-      if (rows.length > 0) yield rows.map(accountOf)
-      if (rows.length < size) return
-      after = Number(rows.at(-1)?.['no'])
-    }
+  #pages(condition: string, values: readonly SqlValue[], size: number): AsyncGenerator<RecordedAccount[]> {
+    return inPages(this.#database, { select: `${SELECT} WHERE ${condition}`, no: 'a.no', values }, size, accountOf)
   }
 
   /** Returns accounts whose grants the store may not know. */
@@ -260,7 +247,7 @@ export class AccountRecords {
       await also?.(sql)
       const n = Number(row['grants']) + 1
       const values = [no, n, id, amount, at, JSON.stringify(notes), balance, n + Number(row['booked'])]
-      await insertAll(sql, 'INSERT INTO grants (account, n, id, amount, at, notes, balance, booking)', [values], '')
+      await insertGrants(sql, [values])
       await sql.all('UPDATE accounts SET grants = ?, granted = granted + ?, pending = 1, changed = ? WHERE no = ?', [
         n,
         amount,

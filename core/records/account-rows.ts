@@ -50,6 +50,11 @@ export interface Changed {
   readonly changed: number
 }
 
+/** Adds grants. @param rows account, number, id, amount, time, notes, balance after it, booking */
+export function insertGrants(sql: Sql, rows: readonly (readonly SqlValue[])[]): Promise<void> {
+  return insertAll(sql, 'INSERT INTO grants (account, n, id, amount, at, notes, balance, booking)', rows)
+}
+
 /** An account as it is inserted. */
 export interface NewAccount
   extends

@@ -1,5 +1,5 @@
 /** The audit log: who changed what, and when. */
-import { type Database, type Row, type Sql, type SqlValue, nextNo, likeIn, patternOf } from './database.ts'
+import { type Database, nextNo, type Row, type Sql, Where } from './database.ts'
 
 /** One change. */
 export interface AuditEntry {
@@ -59,26 +59,14 @@ export class AuditLog {
 
   /** Returns entries, newest first. */
   async list({ target, action, actor, before, count }: AuditRange): Promise<NumberedEntry[]> {
-    const conditions: string[] = ['TRUE']
-    const values: SqlValue[] = []
-    for (const [condition, value] of [
-      ['target = ?', target],
-      ['action = ?', action],
-      ['no < ?', before],
-    ] as const) {
-      if (value === undefined) continue
-      conditions.push(condition)
-      values.push(value)
-    }
-    if (actor !== undefined) {
-      const like = patternOf(actor)
-      conditions.push(likeIn(this.#database.dialect, 'actor', like))
-      values.push(like)
-    }
+    const where = new Where()
+      .add('target = ?', target)
+      .add('action = ?', action)
+      .add('no < ?', before)
+      .search(this.#database.dialect, actor, ['actor'])
     const rows = await this.#database.all(
-      `SELECT no, at, actor, address, action, target, details FROM audit WHERE ${conditions.join(' AND ')}
-       ORDER BY no DESC LIMIT ?`,
-      [...values, count],
+      `SELECT no, at, actor, address, action, target, details FROM audit ${where.text} ORDER BY no DESC LIMIT ?`,
+      [...where.values, count],
     )
     return rows.map(entryOf)
   }

@@ -4,14 +4,13 @@ import {
   bigintOf,
   type Database,
   insertAll,
+  nextNo,
   type Row,
   selectIn,
   type Sql,
   type SqlValue,
   Undone,
-  nextNo,
-  likeIn,
-  patternOf,
+  Where,
 } from './database.ts'
 
 /** The states of a code. */
@@ -144,23 +143,13 @@ export class Codes {
 
   /** Lists codes, newest first. */
   async list({ batch, state, text, now, after, count }: CodeSearch): Promise<Code[]> {
-    const conditions: string[] = ['TRUE']
-    const values: SqlValue[] = []
-    const add = (condition: string, ...given: SqlValue[]): void => {
-      conditions.push(condition)
-      values.push(...given)
-    }
-    if (after !== undefined) add('c.no < (SELECT no FROM codes WHERE id = ?)', after)
-    if (batch !== undefined) add('c.batch = ?', batch)
-    if (state !== undefined) add(STATES[state], ...(STATES[state].includes('?') ? [now] : []))
-    if (text !== undefined) {
-      const like = patternOf(text)
-      const columns = ['c.id', 'c.batch', 'c.hint', 'k.id']
-      const matches = columns.map(column => likeIn(this.#database.dialect, column, like))
-      add(`(${matches.join(' OR ')})`, like, like, like, like)
-    }
-    const rows = await this.#database.all(`${SELECT} WHERE ${conditions.join(' AND ')} ORDER BY c.no DESC LIMIT ?`, [
-      ...values,
+    const where = new Where()
+      .add('c.no < (SELECT no FROM codes WHERE id = ?)', after)
+      .add('c.batch = ?', batch)
+      .search(this.#database.dialect, text, ['c.id', 'c.batch', 'c.hint', 'k.id'])
+    if (state !== undefined) where.add(STATES[state], ...(STATES[state].includes('?') ? [now] : []))
+    const rows = await this.#database.all(`${SELECT} ${where.text} ORDER BY c.no DESC LIMIT ?`, [
+      ...where.values,
       count,
     ])
     return rows.map(codeOf)

@@ -96,7 +96,7 @@ async function copyTable(
     const kept = rows.filter(row => !(name === 'meta' && row['name'] === LEFT))
     const columns = Object.keys(rows[0] ?? {})
     const values = kept.map(row => columns.map(column => row[column] ?? null))
-    await insertAll(to, `INSERT INTO ${name} (${columns.join(', ')})`, values, '')
+    await insertAll(to, `INSERT INTO ${name} (${columns.join(', ')})`, values)
     for (const row of kept) digest.add(row)
   }
   return digest

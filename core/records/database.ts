@@ -97,7 +97,7 @@ export async function insertAll(
   sql: Sql,
   before: string,
   rows: readonly (readonly SqlValue[])[],
-  after: string,
+  after = '',
 ): Promise<void> {
   for (const [text, values] of insertions({ before, rows, after })) await sql.all(text, values)
 }
@@ -109,6 +109,24 @@ export async function insertAll(
 export function padded<T>(values: readonly T[]): T[] {
   const length = values.length === 0 ? 0 : 2 ** Math.ceil(Math.log2(values.length))
   return Array.from({ length }, (_, at) => values[Math.min(at, values.length - 1)] as T)
+}
+
+/**
+ * Reads rows in the order of their numbers, in pages.
+ * @param query `select` ends with its conditions, and `no` is the column of the numbers
+ */
+export async function* inPages<T>(
+  database: Database,
+  { select, no, values }: { readonly select: string; readonly no: string; readonly values: readonly SqlValue[] },
+  size: number,
+  read: (row: Row) => T,
+): AsyncGenerator<T[]> {
+  for (let after = 0; ;) {
+    const rows = await database.all(`${select} AND ${no} > ? ORDER BY ${no} LIMIT ?`, [...values, after, size])
+    if (rows.length > 0) yield rows.map(read)
+    if (rows.length < size) return
+    after = Number(rows.at(-1)?.['no'])
+  }
 }
 
 /** Reads the rows whose column has one of many values, in statements of a limited size. */
@@ -127,15 +145,45 @@ export async function nextNo(sql: Sql, table: string): Promise<number> {
   return Number(last?.['no']) + 1
 }
 
-/** Returns the pattern that finds a text anywhere, in small letters. */
-export function patternOf(text: string): string {
-  return `%${text.toLowerCase().replaceAll(/[\\%_]/g, '\\$&')}%`
+/** The conditions of a query, with the values of their marks. */
+export class Where {
+  readonly values: SqlValue[] = []
+  readonly #conditions: string[] = []
+
+  /** Adds a condition, unless one of its values is undefined. */
+  add(condition: string, ...values: readonly (SqlValue | undefined)[]): this {
+    if (values.includes(undefined)) return this
+    this.#conditions.push(condition)
+    this.values.push(...(values as SqlValue[]))
+    return this
+  }
+
+  /** Adds that one of the columns contains a text, in letters of any case. Undefined adds nothing. */
+  search(dialect: Database['dialect'], text: string | undefined, columns: readonly string[]): this {
+    if (text === undefined) return this
+    const { condition, values } = containing(dialect, text, columns)
+    return this.add(`(${condition})`, ...values)
+  }
+
+  /** The clause; '' without conditions. */
+  get text(): string {
+    return this.#conditions.length === 0 ? '' : `WHERE ${this.#conditions.join(' AND ')}`
+  }
 }
 
-/** Returns a condition that compares a column with a pattern in small letters, whatever the case of its own letters. */
-export function likeIn(dialect: Database['dialect'], column: string, pattern: string): string {
-  if (dialect === 'postgres') return `${column} ILIKE ? ESCAPE '\\'`
+/** Returns a condition that one of the columns contains a text, in letters of any case. */
+export function containing(
+  dialect: Database['dialect'],
+  text: string,
+  columns: readonly string[],
+): { readonly condition: string; readonly values: readonly string[] } {
+  const pattern = `%${text.toLowerCase().replaceAll(/[\\%_]/g, '\\$&')}%`
   // SQLite itself knows the cases of ASCII only. Its LOWER is replaced by one that knows all, and is slower.
-  const compared = /^[\x20-\x7e]*$/.test(pattern) ? column : `LOWER(${column})`
-  return `${compared} LIKE ? ESCAPE '\\'`
+  const isAscii = /^[\x20-\x7e]*$/.test(pattern)
+  const compared = (column: string): string =>
+    dialect === 'postgres' ? `${column} ILIKE` : `${isAscii ? column : `LOWER(${column})`} LIKE`
+  return {
+    condition: columns.map(column => `${compared(column)} ? ESCAPE '\\'`).join(' OR '),
+    values: columns.map(() => pattern),
+  }
 }

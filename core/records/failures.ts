@@ -1,6 +1,6 @@
 /** Why requests failed, as it is recorded. */
 import { bytesOfId, idFromBytes } from '../lib/ids.ts'
-import type { Database, Row } from './database.ts'
+import { type Database, type Row, Where } from './database.ts'
 
 /** What is known of a failed request besides its columns. */
 export interface FailureStory {
@@ -76,15 +76,12 @@ export class Failures {
 
   /** Returns failures, newest first. */
   async list({ before, key, code }: FailureFilter, count: number): Promise<RecordedFailure[]> {
-    const wanted = [
-      ['f.id < ?', before === undefined ? undefined : bytesOfId(before)],
-      ['f.key = (SELECT no FROM keys WHERE id = ?)', key],
-      ['f.code = ?', code],
-    ] as const
-    const given = wanted.filter(([, value]) => value !== undefined)
-    const where = given.length === 0 ? '' : `WHERE ${given.map(([condition]) => condition).join(' AND ')}`
-    const rows = await this.#database.all(`${SELECT} ${where} ORDER BY f.id DESC LIMIT ?`, [
-      ...given.map(([, value]) => value as string | Uint8Array),
+    const where = new Where()
+      .add('f.id < ?', before === undefined ? undefined : bytesOfId(before))
+      .add('f.key = (SELECT no FROM keys WHERE id = ?)', key)
+      .add('f.code = ?', code)
+    const rows = await this.#database.all(`${SELECT} ${where.text} ORDER BY f.id DESC LIMIT ?`, [
+      ...where.values,
       count,
     ])
     return rows.map(failureOf)

@@ -1,6 +1,6 @@
 /** Reads entries and sums of an account from the records. */
 import { bytesOfId, idFromBytes } from '../lib/ids.ts'
-import { bigintOf, type Database, type Row, selectIn, type SqlValue } from './database.ts'
+import { bigintOf, type Database, type Row, selectIn, Where } from './database.ts'
 import { lru } from '../lib/lru.ts'
 import type { Count, HistoryEntry, Summary, Whose } from './entry.ts'
 import { DAY_MS, KINDS } from './entry.ts'
@@ -70,6 +70,11 @@ const IDS_MAX = 10_000
 /** What is read of an exchange. */
 const COLUMNS = ENTRY_COLUMNS.join(', ')
 
+/** Returns the id before all that begin at a time or later. @param ms milliseconds since the epoch */
+function boundAt(ms: number | undefined): Buffer | undefined {
+  return ms === undefined ? undefined : Buffer.from(boundOf(ms), 'hex')
+}
+
 /** How many days a summary covers. */
 const DAYS = 31
 /** How often a summary is read again while its account is being recorded. */
@@ -89,22 +94,15 @@ export class History {
 
   /** Returns entries, newest first. */
   async entries({ account, key }: Whose, { before, from, to, count }: HistoryRange): Promise<HistoryEntry[]> {
-    const conditions = [OF_ACCOUNT]
-    const values: SqlValue[] = [account]
-    for (const [condition, value] of [
-      [key === account ? OF_KEY : OF_OTHER_KEY, key],
-      ['ordinal < ?', before],
-      ['ended >= ?', from],
-      ['ended <= ?', to],
-    ] as const) {
-      if (value === undefined) continue
-      conditions.push(condition)
-      values.push(value)
-    }
+    const where = new Where()
+      .add(OF_ACCOUNT, account)
+      .add(key === account ? OF_KEY : OF_OTHER_KEY, key)
+      .add('ordinal < ?', before)
+      .add('ended >= ?', from)
+      .add('ended <= ?', to)
     const rows = await this.#database.all(
-      `SELECT ${COLUMNS} FROM exchanges WHERE ${conditions.join(' AND ')}
-       ORDER BY ordinal DESC LIMIT ?`,
-      [...values, count],
+      `SELECT ${COLUMNS} FROM exchanges ${where.text} ORDER BY ordinal DESC LIMIT ?`,
+      [...where.values, count],
     )
     return this.#read(rows)
   }
@@ -166,22 +164,14 @@ export class History {
     { before, from, to }: { before?: string | undefined; from?: number | undefined; to?: number | undefined },
     count: number,
   ): Promise<(HistoryEntry & { readonly account: string })[]> {
-    const conditions = ['TRUE']
-    const values: SqlValue[] = []
-    for (const [condition, value] of [
-      ['e.id < ?', before === undefined ? undefined : bytesOfId(before)],
-      ['e.id >= ?', from === undefined ? undefined : Buffer.from(boundOf(from), 'hex')],
-      ['e.id < ?', to === undefined ? undefined : Buffer.from(boundOf(to + 1), 'hex')],
-    ] as const) {
-      if (value === undefined) continue
-      conditions.push(condition)
-      values.push(value)
-    }
+    const where = new Where()
+      .add('e.id < ?', before === undefined ? undefined : bytesOfId(before))
+      .add('e.id >= ?', boundAt(from))
+      .add('e.id < ?', boundAt(to === undefined ? undefined : to + 1))
     const rows = await this.#database.all(
       `SELECT ${ENTRY_COLUMNS.map(name => `e.${name}`).join(', ')}, a.id AS owner
-       FROM exchanges e JOIN accounts a ON a.no = e.account WHERE ${conditions.join(' AND ')}
-       ORDER BY e.id DESC LIMIT ?`,
-      [...values, count],
+       FROM exchanges e JOIN accounts a ON a.no = e.account ${where.text} ORDER BY e.id DESC LIMIT ?`,
+      [...where.values, count],
     )
     const entries = await this.#read(rows)
     return entries.map((entry, index) => ({ ...entry, account: String(rows[index]?.['owner']) }))

@@ -1,6 +1,6 @@
 /** Records keys that customers bring from another gateway: all of a file, or none. */
 import { NANO } from '../money/credits.ts'
-import { ACCOUNT_PREFIX, insertRows, nextNumber, share } from './account-rows.ts'
+import { ACCOUNT_PREFIX, insertGrants, insertRows, nextNumber, share } from './account-rows.ts'
 import { type Also, bigintOf, type Database, insertAll, selectIn, type Sql, Undone } from './database.ts'
 import { insertKeys, type KeyRecord } from './key-rows.ts'
 import { sumOf } from './key-search.ts'
@@ -228,13 +228,11 @@ async function addBalances(
     }
   })
   await insertRows(sql, accounts)
-  await insertAll(
+  await insertGrants(
     sql,
-    'INSERT INTO grants (account, n, id, amount, at, notes, balance, booking)',
     accounts
       .filter(({ grants }) => grants > 0)
       .map(({ no, id, granted }) => [no, 1, `${id}-first`, granted, at, IMPORTED, granted, 1]),
-    '',
   )
   return new Map(accounts.map(({ balance, no, isLone }) => [balance, { no, isLone }]))
 }

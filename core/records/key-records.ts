@@ -1,24 +1,16 @@
 /** Keys in the records. */
 import {
   accountOf,
+  insertGrants,
   insertRows,
   type Metadata,
-  noteApplied,
   nextNumber,
+  noteApplied,
   type RecordedAccount,
   share,
   SUMS,
 } from './account-rows.ts'
-import {
-  type Also,
-  bigintOf,
-  type Database,
-  insertAll,
-  type Row,
-  selectIn,
-  type Sql,
-  type SqlValue,
-} from './database.ts'
+import { type Also, bigintOf, type Database, inPages, type Row, selectIn, type Sql, type SqlValue } from './database.ts'
 import type { Whose } from './entry.ts'
 import { changeKey, type ChangedRecord, type ChangeOfKey, insertKeys, type KeyRecord } from './key-rows.ts'
 import { ELSEWHERE, KEYS, type KeySearch, searchOf, USED } from './key-search.ts'
@@ -93,11 +85,9 @@ export class KeyRecords {
       await also?.(sql)
       if (grants === 0n) return
       const notes = JSON.stringify({ reason: 'created' })
-      await insertAll(
+      await insertGrants(
         sql,
-        'INSERT INTO grants (account, n, id, amount, at, notes, balance, booking)',
         keys.map(({ id }, index) => [first + index, 1, `${id}-first`, grants, at, notes, grants, 1]),
-        '',
       )
     })
   }
@@ -232,17 +222,8 @@ export class KeyRecords {
     return this.#pages('(k.changed >= ? OR k.pending = 1)', [ms], size)
   }
 
-  async *#pages(condition: string, values: readonly SqlValue[], size: number): AsyncGenerator<RecordedKey[]> {
-    for (let after = 0; ;) {
-      const rows = await this.#database.all(`${SELECT} WHERE ${condition} AND k.no > ? ORDER BY k.no LIMIT ?`, [
-        ...values,
-        after,
-        size,
-      ])
-      if (rows.length > 0) yield rows.map(keyOf)
-      if (rows.length < size) return
-      after = Number(rows.at(-1)?.['no'])
-    }
+  #pages(condition: string, values: readonly SqlValue[], size: number): AsyncGenerator<RecordedKey[]> {
+    return inPages(this.#database, { select: `${SELECT} WHERE ${condition}`, no: 'k.no', values }, size, keyOf)
   }
 
   /**

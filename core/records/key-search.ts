@@ -1,5 +1,5 @@
 /** Which keys to list, in which order, as SQL. */
-import { bigintOf, type Database, likeIn, type Sql, type SqlValue, patternOf } from './database.ts'
+import { bigintOf, type Database, type Sql, type SqlValue, Where } from './database.ts'
 
 /** What a key can be found by: its state, as an operator sees it. Exhausted and expired keys are not disabled. */
 export const KEY_STATES = ['active', 'disabled', 'expired', 'exhausted', 'deleted'] as const
@@ -104,35 +104,27 @@ export function searchOf(
   dialect: Database['dialect'],
   { text, type, batch, account, state, now, sort = 'created', after }: Omit<KeySearch, 'count'>,
 ): { where: string; order: string; values: SqlValue[] } {
-  const conditions: string[] = []
-  const values: SqlValue[] = []
-  const add = (condition: string, ...given: readonly SqlValue[]): void => {
-    conditions.push(condition)
-    values.push(...given)
-  }
+  const where = new Where()
   const descending = sort.startsWith('-')
   const column = ORDERS[sort.replace('-', '')]
   const [than, direction] = descending ? ['<', 'DESC'] : ['>', 'ASC']
   if (after !== undefined) {
     const number = '(SELECT no FROM keys WHERE id = ?)'
     const { id, value } = after
-    if (column === undefined || value === undefined) add(`k.no ${than} ${number}`, id)
-    else add(`(${column} ${than} ? OR (${column} = ? AND k.no ${than} ${number}))`, value, value, id)
+    if (column === undefined || value === undefined) where.add(`k.no ${than} ${number}`, id)
+    else where.add(`(${column} ${than} ? OR (${column} = ? AND k.no ${than} ${number}))`, value, value, id)
   }
-  if (type !== undefined) add('k.type = ?', type)
-  if (batch !== undefined) add('k.batch = ?', batch)
-  if (account !== undefined) add('k.account = (SELECT no FROM accounts WHERE id = ?)', account)
-  if (state === undefined) add("k.status <> 'deleted'")
-  else add(...STATES[state](now))
-  if (text !== undefined) {
-    const like = patternOf(text)
-    const columns = [...SEARCHED.map(name => `k.${name}`), 'a.external']
-    add(`(${columns.map(column => likeIn(dialect, column, like)).join(' OR ')})`, ...columns.map(() => like))
-  }
+  const [condition, ...values] = state === undefined ? ["k.status <> 'deleted'"] : STATES[state](now)
+  where
+    .add('k.type = ?', type)
+    .add('k.batch = ?', batch)
+    .add('k.account = (SELECT no FROM accounts WHERE id = ?)', account)
+    .add(condition, ...values)
+    .search(dialect, text, [...SEARCHED.map(name => `k.${name}`), 'a.external'])
   return {
-    where: conditions.length === 0 ? '' : `WHERE ${conditions.join(' AND ')}`,
+    where: where.text,
     order: `ORDER BY ${column === undefined ? '' : `${column} ${direction}, `}k.no ${direction}`,
-    values,
+    values: where.values,
   }
 }
 

@@ -46,7 +46,7 @@ export class Names implements NameNumbers {
         added.set(String(row['name']), Number(row['no']))
       let no = (await nextNo(sql, 'names')) - 1
       const rows = missing.filter(name => !added.has(name)).map(name => [++no, name] as const)
-      await insertAll(sql, 'INSERT INTO names (no, name)', rows, '')
+      await insertAll(sql, 'INSERT INTO names (no, name)', rows)
       for (const [number, name] of rows) added.set(name, number)
     }
     return {

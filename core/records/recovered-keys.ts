@@ -1,6 +1,6 @@
 /** Writes to the records what the store knows of accounts and keys, after the database fell back. */
-import { insertRows, planIn, type RecordedAccount, share, writePlan } from './account-rows.ts'
-import { bigintOf, type Database, insertAll, selectIn, type Sql, type Row } from './database.ts'
+import { insertGrants, insertRows, planIn, type RecordedAccount, share, writePlan } from './account-rows.ts'
+import { bigintOf, type Database, type Row, selectIn, type Sql } from './database.ts'
 import { insertKeys, type KeyRecord } from './key-rows.ts'
 import { numbered, numbersFor } from './numbers.ts'
 
@@ -193,14 +193,12 @@ async function addGrants(
   const balance = inStore.granted - bigintOf(row, 'settled')
   const notes = JSON.stringify({ reason: 'recorded again after the database fell back' })
   const numbers = Array.from({ length: inStore.grants - before }, (_, index) => before + index + 1)
-  await insertAll(
+  await insertGrants(
     sql,
-    'INSERT INTO grants (account, n, id, amount, at, notes, balance, booking)',
     numbers.map((n, index) => {
       const booking = n + Number(row['booked'])
       return [account, n, newId(), index === 0 ? amount : 0n, at, notes, balance, booking]
     }),
-    '',
   )
   await sql.all('UPDATE accounts SET grants = ?, granted = ?, changed = ? WHERE no = ?', [
     inStore.grants,

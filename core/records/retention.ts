@@ -21,14 +21,17 @@ export const FOLD = `UPDATE totals SET folded = folded + s.charge, entries = ent
  */
 export async function deleteBefore(database: Database, ms: number): Promise<number> {
   const bound = Buffer.from(boundOf(ms), 'hex')
-  let deleted = 0
-  for (let count = ROWS_AT_ONCE; count === ROWS_AT_ONCE;) {
-    count = await database.transaction(sql => deleteRows(sql, bound))
-    deleted += count
-  }
+  const deleted = await inParts(database, sql => deleteRows(sql, bound))
   await database.transaction(sql => sql.all('DELETE FROM replaced WHERE id < ?', [bound]))
   if (database.dialect === 'postgres') await dropMonths(database, ms)
   return deleted
+}
+
+/** Runs transactions until one finds fewer than `ROWS_AT_ONCE` rows. @returns how many all of them have found */
+async function inParts(database: Database, run: (sql: Sql) => Promise<number>): Promise<number> {
+  let [all, count] = [0, ROWS_AT_ONCE]
+  while (count === ROWS_AT_ONCE) all += count = await database.transaction(run)
+  return all
 }
 
 /** The sums of days by account and by key, and those that they have of each model. */
@@ -52,40 +55,30 @@ async function deleteDaysOf(
   { of, days, models }: (typeof DAYS)[number],
   before: number,
 ): Promise<number> {
-  let deleted = 0
-  for (let count = ROWS_AT_ONCE; count === ROWS_AT_ONCE;) {
-    count = await database.transaction(async sql => {
-      const found = await sql.all(`SELECT day, ${of} AS no FROM ${days} WHERE day < ? ORDER BY day, ${of} LIMIT ?`, [
-        before,
-        ROWS_AT_ONCE,
-      ])
-      for (const [day, rows] of Map.groupBy(found, row => Number(row['day']))) {
-        const range = [day, Number(rows[0]?.['no']), Number(rows.at(-1)?.['no'])]
-        await sql.all(`DELETE FROM ${days} WHERE day = ? AND ${of} >= ? AND ${of} <= ?`, range)
-        const numbers = rows.map(row => Number(row['no']))
-        await selectIn(sql, `DELETE FROM ${models} WHERE day = ${day} AND ${of}`, numbers)
-      }
-      return found.length
-    })
-    deleted += count
-  }
-  return deleted
+  return inParts(database, async sql => {
+    const found = await sql.all(`SELECT day, ${of} AS no FROM ${days} WHERE day < ? ORDER BY day, ${of} LIMIT ?`, [
+      before,
+      ROWS_AT_ONCE,
+    ])
+    for (const [day, rows] of Map.groupBy(found, row => Number(row['day']))) {
+      const range = [day, Number(rows[0]?.['no']), Number(rows.at(-1)?.['no'])]
+      await sql.all(`DELETE FROM ${days} WHERE day = ? AND ${of} >= ? AND ${of} <= ?`, range)
+      const numbers = rows.map(row => Number(row['no']))
+      await selectIn(sql, `DELETE FROM ${models} WHERE day = ${day} AND ${of}`, numbers)
+    }
+    return found.length
+  })
 }
 
 /** Deletes what is known of the failures of requests that began before a time. @returns their number */
 export async function deleteFailures(database: Database, ms: number): Promise<number> {
   const bound = Buffer.from(boundOf(ms), 'hex')
-  let deleted = 0
-  for (let count = ROWS_AT_ONCE; count === ROWS_AT_ONCE;) {
-    count = await database.transaction(async sql => {
-      const found = await sql.all('SELECT id FROM failures WHERE id < ? ORDER BY id LIMIT ?', [bound, ROWS_AT_ONCE])
-      const last = found.at(-1)?.['id']
-      if (last !== undefined) await sql.all('DELETE FROM failures WHERE id <= ?', [last])
-      return found.length
-    })
-    deleted += count
-  }
-  return deleted
+  return inParts(database, async sql => {
+    const found = await sql.all('SELECT id FROM failures WHERE id < ? ORDER BY id LIMIT ?', [bound, ROWS_AT_ONCE])
+    const last = found.at(-1)?.['id']
+    if (last !== undefined) await sql.all('DELETE FROM failures WHERE id <= ?', [last])
+    return found.length
+  })
 }
 
 /** Deletes the oldest rows below an id. @returns their number; a smaller number than `ROWS_AT_ONCE` if none are left */

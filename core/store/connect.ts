@@ -127,11 +127,6 @@ function limited(redis: Redis, ms: number, most = Infinity): Redis {
   return redis
 }
 
-/** Calls back whenever another server may have taken over. */
-export function onTakeover(redis: Redis, callback: () => void): void {
-  for (const event of ['ready', '-node']) redis.on(event as 'ready', callback)
-}
-
 /**
  * Connects a client. ioredis reports the cause of a failure only to its listeners; `connect` merely says that the
  * connection is closed.

@@ -1,9 +1,9 @@
 /** Balances in the admin API: creating, finding and changing them. Several keys may spend from one. */
-import { formatCredits, GatewayError } from 'tollgate/plugin'
+import { formatCredits } from 'tollgate/plugin'
 import * as operator from 'tollgate/plugin/operator'
 import { creditOperations } from './credits.ts'
 import { keyPage } from './key-list.ts'
-import { amountOf, balanceOf, type Call, noting, type Operation, operation } from './operation.ts'
+import { amountOf, balanceOf, type Call, noting, type Operation, operation, wrongCursor } from './operation.ts'
 import { PLAN_OPERATIONS } from './plans.ts'
 import { reportsOn } from './reports.ts'
 import {
@@ -76,8 +76,7 @@ const list = operation({
   columns: BALANCE_COLUMNS,
   async page(call, cursor, limit) {
     const { accounts } = call.office.ledger.records
-    if (cursor !== undefined && !(await operator.orUnavailable(accounts.get(cursor))))
-      throw new GatewayError('bad_request', { message: '"cursor" must be the next_cursor of a page.', param: 'cursor' })
+    if (cursor !== undefined && !(await operator.orUnavailable(accounts.get(cursor)))) throw wrongCursor()
     const { search = '', external_id: externalId } = call.query
     const text = search === '' ? undefined : search
     const found = await operator.orUnavailable(accounts.list({ text, externalId, after: cursor, count: limit + 1 }))

@@ -2,7 +2,17 @@
 import { formatCredits, GatewayError } from 'tollgate/plugin'
 import * as operator from 'tollgate/plugin/operator'
 import { invalidBody, isoTime } from 'tollgate/plugin/operator'
-import { amountOf, type Call, futureOf, mapInTurns, noting, type Operation, operation, shownId } from './operation.ts'
+import {
+  amountOf,
+  type Call,
+  futureOf,
+  mapInTurns,
+  noting,
+  type Operation,
+  operation,
+  shownId,
+  wrongCursor,
+} from './operation.ts'
 import { CODE, GIVEN_AMOUNT, GIVEN_NAME, GIVEN_TIME, NEW_CODE, shape } from './schemas.ts'
 
 /** Most codes of one batch. */
@@ -130,8 +140,7 @@ const list = operation({
   async page(call, cursor, limit) {
     const { ledger, now } = call.office
     const { search, batch, status } = call.query
-    if (cursor !== undefined && !(await operator.orUnavailable(ledger.records.codes.get(cursor))))
-      throw new GatewayError('bad_request', { message: '"cursor" must be the next_cursor of a page.', param: 'cursor' })
+    if (cursor !== undefined && !(await operator.orUnavailable(ledger.records.codes.get(cursor)))) throw wrongCursor()
     const wish = { text: search || undefined, batch, state: status, now: now(), after: cursor, count: limit + 1 }
     const found = await operator.orUnavailable(ledger.records.codes.list(wish))
     const data = found.slice(0, limit).map(code => view(code, now()))

@@ -14,6 +14,7 @@ import {
   type SubjectKind,
   subjectOf,
   SUBJECTS,
+  wholeList,
 } from './operation.ts'
 import {
   BALANCE,
@@ -77,52 +78,39 @@ function creditedOf(kind: SubjectKind) {
   }
 }
 
-function topUp(kind: SubjectKind): Operation {
-  return operation({
-    method: 'POST',
-    path: `${SUBJECTS[kind].path}/topup`,
-    summary: kind === 'key' ? 'Add to the balance of a key, and extend its validity if you like.' : 'Add to a balance.',
-    scope: 'keys',
-    creates: 'grant',
-    body: {
-      type: 'object',
-      additionalProperties: false,
-      required: ['credits'],
-      properties: {
-        credits: GIVEN_AMOUNT,
-        reason: GIVEN_NAME,
-        ...(kind === 'key' && {
-          extend_by: {
-            ...GIVEN_DURATION,
-            description: 'For how much longer the key is valid, from now or from its expiry on, whichever is later.',
-          },
-        }),
-      },
-    },
-    reply: CREDITED[kind],
-    run: call => credit(call as never, 'topup', kind),
-    show: creditedOf(kind),
-  })
+const EXTEND_BY = {
+  ...GIVEN_DURATION,
+  description: 'For how much longer the key is valid, from now or from its expiry on, whichever is later.',
 }
 
-function deduct(kind: SubjectKind): Operation {
+/** What an operator may do, with its summary and what it takes for a key and for a balance. */
+const ACTIONS = {
+  topup: {
+    key: [
+      'Add to the balance of a key, and extend its validity if you like.',
+      { reason: GIVEN_NAME, extend_by: EXTEND_BY },
+    ],
+    balance: ['Add to a balance.', { reason: GIVEN_NAME }],
+    required: ['credits'],
+  },
+  deduct: {
+    key: ['Take something of the balance of a key back, at most what is left.', { reason: GIVEN_REASON }],
+    balance: ['Take something of a balance back, at most what is left.', { reason: GIVEN_REASON }],
+    required: ['credits', 'reason'],
+  },
+} as const
+
+function crediting(action: 'topup' | 'deduct', kind: SubjectKind): Operation {
+  const { [kind]: [summary, more], required } = ACTIONS[action] // prettier-ignore
   return operation({
     method: 'POST',
-    path: `${SUBJECTS[kind].path}/deduct`,
-    summary: `Take something of ${kind === 'key' ? 'the balance of a key' : 'a balance'} back, at most what is left.`,
+    path: `${SUBJECTS[kind].path}/${action}`,
+    summary,
     scope: 'keys',
     creates: 'grant',
-    body: {
-      type: 'object',
-      additionalProperties: false,
-      required: ['credits', 'reason'],
-      properties: {
-        credits: GIVEN_AMOUNT,
-        reason: GIVEN_REASON,
-      },
-    },
+    body: { type: 'object', additionalProperties: false, required, properties: { credits: GIVEN_AMOUNT, ...more } },
     reply: CREDITED[kind],
-    run: call => credit(call as never, 'deduct', kind),
+    run: call => credit(call as never, action, kind),
     show: creditedOf(kind),
   })
 }
@@ -144,12 +132,12 @@ function grants(kind: SubjectKind): Operation {
         const why = reason === 'plan' ? `plan ${notes['change']}` : (REASONS[reason] ?? reason)
         return { id: grant, credits: formatCredits(amount), at: isoTime(at), reason: why, note }
       })
-      return { object: 'list', data, has_more: false, next_cursor: null }
+      return wholeList(data)
     },
   })
 }
 
-/** All of them, for keys or for balances. */
+/** What can be done with the credits of keys, or of balances. */
 export function creditOperations(kind: SubjectKind): readonly Operation[] {
-  return [topUp(kind), deduct(kind), grants(kind)]
+  return [crediting('topup', kind), crediting('deduct', kind), grants(kind)]
 }

@@ -2,7 +2,7 @@
 import { formatCredits, GatewayError } from 'tollgate/plugin'
 import * as operator from 'tollgate/plugin/operator'
 import { keyView } from './keys.ts'
-import { type Call, type Operation, operation } from './operation.ts'
+import { type Call, type Operation, operation, wrongCursor } from './operation.ts'
 import { KEY, KEY_COLUMNS, shape } from './schemas.ts'
 
 const FILTERS = {
@@ -39,8 +39,7 @@ function cursorText({ id, value }: operator.KeyCursor): string {
 async function placeOf(call: Call, cursor: string): Promise<operator.KeyCursor> {
   const [, id = '', value] = /^(key_[\w-]{1,60})(?:\.(-?\d{1,18}))?$/.exec(cursor) ?? []
   const key = id === '' ? undefined : await operator.orUnavailable(call.office.ledger.records.keys.get(id))
-  if (!key)
-    throw new GatewayError('bad_request', { message: '"cursor" must be the next_cursor of a page.', param: 'cursor' })
+  if (!key) throw wrongCursor()
   return { id, value: value === undefined ? undefined : BigInt(value) }
 }
 

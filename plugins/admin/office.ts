@@ -2,7 +2,16 @@
 import { formatCredits, GatewayError, Reply } from 'tollgate/plugin'
 import * as operator from 'tollgate/plugin/operator'
 import { isoTime } from 'tollgate/plugin/operator'
-import { auditEntry, type Call, noting, type Operation, operation, shownId } from './operation.ts'
+import {
+  auditEntry,
+  type Call,
+  noting,
+  type Operation,
+  operation,
+  shownId,
+  wholeList,
+  wrongCursor,
+} from './operation.ts'
 import { ACCOUNT, AUDIT, GIVEN_NAME, KEY_TYPE, listOf, NEW_TOKEN, PROBED, SESSION, shape, TOKEN } from './schemas.ts'
 
 function sessionView({ actor, office }: Call) {
@@ -43,7 +52,7 @@ const tokens = operation({
   reply: listOf(TOKEN),
   async run(call) {
     const all = await operator.orUnavailable(call.office.ledger.records.tokens.list())
-    return { object: 'list', data: all.map(operator.tokenView), has_more: false, next_cursor: null }
+    return wholeList(all.map(operator.tokenView))
   },
 })
 
@@ -104,7 +113,7 @@ const accounts = operation({
   summary: 'List the accounts of the upstreams, with their health and their quotas.',
   scope: 'read',
   reply: listOf(ACCOUNT),
-  run: async call => ({ object: 'list', data: await accountRows(call), has_more: false, next_cursor: null }),
+  run: async call => wholeList(await accountRows(call)),
 })
 
 /** Returns the account that a path names. @throws GatewayError not_found */
@@ -193,7 +202,7 @@ const keyTypes = operation({
         output: formatCredits(price.output),
       })),
     }))
-    return { object: 'list', data, has_more: false, next_cursor: null }
+    return wholeList(data)
   },
 })
 
@@ -223,8 +232,7 @@ const audit = operation({
   columns: ['no', 'at', 'actor', 'address', 'action', 'target', 'details'],
   async page(call, cursor, limit) {
     const before = cursor === undefined ? undefined : Number(cursor)
-    if (before !== undefined && !/^\d{1,9}$/.test(cursor ?? ''))
-      throw new GatewayError('bad_request', { message: '"cursor" must be the next_cursor of a page.', param: 'cursor' })
+    if (before !== undefined && !/^\d{1,9}$/.test(cursor ?? '')) throw wrongCursor()
     const { target, action, actor } = call.query
     const range = { target, action, actor, before, count: limit + 1 }
     const found = await operator.orUnavailable(call.office.ledger.records.audit.list(range))

@@ -96,6 +96,16 @@ export function operation<
   }
 }
 
+/** The error of a cursor that no page has named. */
+export function wrongCursor(): GatewayError {
+  return new GatewayError('bad_request', { message: '"cursor" must be the next_cursor of a page.', param: 'cursor' })
+}
+
+/** The reply with a list that has no pages. */
+export function wholeList(data: readonly unknown[]): object {
+  return { object: 'list', data, has_more: false, next_cursor: null }
+}
+
 function withPaging(query: JSONSchema | undefined): JSONSchema {
   const { properties = {} } = (query ?? {}) as { properties?: object }
   return { type: 'object', additionalProperties: false, properties: { ...properties, ...PAGING } }

@@ -1,6 +1,6 @@
 /** What happened, in the admin API: usage, histories, and what happens at the moment. */
 import { setTimeout as sleep } from 'node:timers/promises'
-import { GatewayError, StreamedReply } from 'tollgate/plugin'
+import { StreamedReply } from 'tollgate/plugin'
 import * as operator from 'tollgate/plugin/operator'
 import {
   daysAsked,
@@ -13,7 +13,16 @@ import {
   STATEMENT_COLUMNS,
   statementPage,
 } from 'tollgate/plugin/operator'
-import { type Call, namesOf, type Operation, operation, type SubjectKind, subjectOf, SUBJECTS } from './operation.ts'
+import {
+  type Call,
+  namesOf,
+  type Operation,
+  operation,
+  type SubjectKind,
+  subjectOf,
+  SUBJECTS,
+  wrongCursor,
+} from './operation.ts'
 import { ENTRY, KEY_DAY, LINE, OVERVIEW, TREND, USAGE } from './report-schemas.ts'
 import { DAY, listOf } from './schemas.ts'
 
@@ -56,10 +65,6 @@ const usage = operation({
     }
   },
 })
-
-function wrongCursor(): GatewayError {
-  return new GatewayError('bad_request', { message: '"cursor" must be the next_cursor of a page.', param: 'cursor' })
-}
 
 function usageOf(kind: SubjectKind): Operation {
   return operation({

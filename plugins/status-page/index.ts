@@ -1,6 +1,6 @@
 import { GatewayError, type KeyType, type Outcome, Reply, WebPage } from 'tollgate/plugin'
 import { Traffic } from 'tollgate/plugin/metering'
-import { defineBuiltIn } from 'tollgate/plugin/operator'
+import { defineBuiltIn, kept } from 'tollgate/plugin/operator'
 
 /** Interval at which this process adds its counts to those of all, in milliseconds. */
 const FLUSH_EVERY_MS = 5000
@@ -46,9 +46,8 @@ export default defineBuiltIn({
     const page = new WebPage(new URL('./page/', import.meta.url), '/status/page')
     const keyTypes = [...config.keyTypes.values()].filter(({ isPublic }) => isPublic)
     const models = new Map(keyTypes.flatMap(type => [...type.models.values()].map(m => [m.id, m])))
-    let latest: { readonly at: number; readonly answer: Promise<object> } | undefined
 
-    async function read(): Promise<object> {
+    const read = kept(cacheSeconds * 1000, now, async (at): Promise<object> => {
       const known = await traffic.read()
       const rows = [...models.values()].map(model => {
         const { recent, hours } = known.get(model.id) ?? { recent: { answered: 0, failed: 0 }, hours: [] }
@@ -56,17 +55,8 @@ export default defineBuiltIn({
         return { model: model.id, state: stateOf(isServed, recent), hours: hours.map(shareOf) }
       })
       const types = keyTypes.map(type => ({ key_type: type.name, models: idsOf(type) }))
-      return { object: 'status', title, at: new Date(now()).toISOString(), models: rows, key_types: types }
-    }
-
-    function cached(): Promise<object> {
-      if (!latest || now() - latest.at > cacheSeconds * 1000) {
-        const answer = read()
-        latest = { at: now(), answer }
-        answer.catch(() => (latest = undefined))
-      }
-      return latest.answer
-    }
+      return { object: 'status', title, at: new Date(at).toISOString(), models: rows, key_types: types }
+    })
 
     const timer = setInterval(() => {
       traffic.flush().catch((cause: unknown) => log.warn({ err: cause }, 'traffic cannot be counted at the moment'))
@@ -78,7 +68,7 @@ export default defineBuiltIn({
           const isBrowser = x.method === 'GET' && /\btext\/html\b/.test(x.headers.accept ?? '')
           return isBrowser
             ? page.page
-            : Reply.json(await cached(), { 'cache-control': `public, max-age=${cacheSeconds}` })
+            : Reply.json(await read(), { 'cache-control': `public, max-age=${cacheSeconds}` })
         }
         const file = page.file(x.path, x.headers['accept-encoding'])
         if (!file) throw new GatewayError('not_found')

@@ -14,12 +14,14 @@ import {
 import { FIELDS, operation } from '../../core/ledger/script/names.ts'
 import { leaseName } from '../../core/ledger/script/store-keys.ts'
 import { settlementOf } from '../../core/ledger/settlement.ts'
+import { entriesBack } from '../../core/ledger/recovery/used-windows.ts'
 import { compareWindows } from '../../core/ledger/windows-audit.ts'
 import { timedId } from '../../core/lib/ids.ts'
 import { utcDay } from '../../core/plans/limits.ts'
 import { askedOf, type Plan } from '../../core/plans/plan.ts'
 import { statesIn } from '../../core/plans/state.ts'
 import type { WindowTerms } from '../../core/plans/terms.ts'
+import type { HistoryEntry } from '../../core/records/entry.ts'
 import { findServer } from '../../core/store/managed.ts'
 import { RealRedis } from '../redis.ts'
 import { openLedger } from './open.ts'
@@ -121,7 +123,7 @@ t.test('what a plan has paid of a request that was reaped, it pays also when the
   t.same(await sums(), { balance: 1000, used: 50, held: 0 })
   await settle(late, 90n)
   t.same(await sums(), { balance: 1000, used: 90, held: 0 }, 'the window has room for all of it')
-  const { windows } = await ledger.reads.usedToday(late, utcDay(Date.now()))
+  const { windows } = await ledger.reads.days.used(late, utcDay(Date.now()))
   t.equal(statesIn(windows).byPlace.get(0)?.used, 90n, 'and the day of its key counts it once')
 })
 
@@ -220,16 +222,33 @@ t.test('an extra that is over is not given again with the next one', { skip }, a
   t.equal(await extra(), '50')
 })
 
-t.test('what fills a balance is not charged again when its latest requests are brought back', { skip }, async t => {
-  const { ledger, scripts, account, sums, hold, settle } = await planned(t)
-  const { keys, redis } = scripts
-  const ended = await hold(150n)
-  await settle(ended, 150n)
-  await ledger.background.archiver.runAll()
-  const before = await sums()
-  // The store has lost the balance, and what ended lately.
-  await redis.del(keys.of(account).account, keys.outcomes(account, ended.bucket))
-  const [known] = await ledger.records.accounts.withIds([account])
-  await ledger.restorer.restoreAccount(known as NonNullable<typeof known>, 0)
-  t.same(await sums(), before)
+t.test(
+  'a balance that is filled from the records is not charged again when its latest exchanges are replayed',
+  { skip },
+  async t => {
+    const { ledger, scripts, account, sums, hold, settle } = await planned(t)
+    const { keys, redis } = scripts
+    const ended = await hold(150n)
+    await settle(ended, 150n)
+    await ledger.background.archiver.runAll()
+    const before = await sums()
+    // The store has lost the balance, and what ended lately.
+    await redis.del(keys.of(account).account, keys.outcomes(account, ended.bucket))
+    const [known] = await ledger.records.accounts.withIds([account])
+    await ledger.restorer.restoreAccount(known as NonNullable<typeof known>, 0)
+    t.same(await sums(), before)
+  },
+)
+
+t.test('a short page of entries is not taken for the last one', async t => {
+  const ofOrdinals = (...ordinals: number[]) => ordinals.map(ordinal => ({ ordinal }) as HistoryEntry)
+  const pages = [ofOrdinals(9, 8), ofOrdinals(5), []]
+  const asked: number[] = []
+  const read = async ({ before }: { readonly before: number }) => {
+    asked.push(before)
+    return pages.shift() ?? []
+  }
+  const found = await Array.fromAsync(entriesBack(read, { last: 9, from: 0 }), ({ ordinal }) => ordinal)
+  t.same(found, [9, 8, 5])
+  t.same(asked, [10, 8, 5])
 })

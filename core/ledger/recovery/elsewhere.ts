@@ -31,7 +31,9 @@ export async function elsewhereOf(
   return Promise.all(
     [...others].map(async other => {
       const spender = { account: other, key: id }
-      const part = partOf(spender, await orUnavailable(redis.hget(keys.of(other).account, partField(spender))))
+      const text = await orUnavailable(redis.hget(keys.of(other).account, partField(spender)))
+      // A store that lacks the account knows nothing of what was charged there.
+      const part = text === null ? undefined : partOf(spender, text)
       const { charged = recorded.get(other) ?? 0n, held = 0n, holds = 0 } = part ?? {}
       return { account: other, charged: charged + held, held, running: holds }
     }),

@@ -35,30 +35,20 @@ export interface FallbackNeeds {
 
 /** Compares one store with its database. */
 export class Fallback {
-  readonly #scripts: Scripts
-  readonly #records: Records
-  readonly #meta: StoreMeta
-  readonly #recovery: Recovery
-  readonly #log: Log
-  readonly #newId: () => string
+  readonly #needs: FallbackNeeds
   readonly #reports = new OnceInAWhile()
 
-  constructor({ scripts, records, meta, recovery, log, newId }: FallbackNeeds) {
-    this.#scripts = scripts
-    this.#records = records
-    this.#meta = meta
-    this.#recovery = recovery
-    this.#log = log
-    this.#newId = newId
+  constructor(needs: FallbackNeeds) {
+    this.#needs = needs
     // While the store is away, the next commit is noted there.
-    records.lineage.onCommit = commit => meta.noteCommit(commit).catch(() => {})
+    needs.records.lineage.onCommit = commit => needs.meta.noteCommit(commit).catch(() => {})
   }
 
   /** Whether the database lacks a commit that the store knows. @throws GatewayError unavailable */
   async hasHappened(commit: Commit | undefined): Promise<boolean> {
-    if (commit && !(await orUnavailable(this.#records.lineage.has(commit)))) return true
+    if (commit && !(await orUnavailable(this.#needs.records.lineage.has(commit)))) return true
     // This process may have seen another lineage.
-    await orUnavailable(this.#records.lineage.follow())
+    await orUnavailable(this.#needs.records.lineage.follow())
     return false
   }
 
@@ -68,24 +58,24 @@ export class Fallback {
    * @throws BeingRestored if another process does so
    */
   recover({ id, commit, epoch, nowMs }: FallenStore): Promise<number> {
-    return this.#recovery.alone(async () => {
+    return this.#needs.recovery.alone(async () => {
       const said = 'the database lacks transactions that it had committed; recording again what the store knows'
-      if (this.#reports.due('fallen', said, nowMs)) this.#log.error(said)
-      await this.#meta.set({ fallen: '1' })
+      if (this.#reports.due('fallen', said, nowMs)) this.#needs.log.error(said)
+      await this.#needs.meta.set({ fallen: '1' })
       let next = epoch
       const begun = await orUnavailable(
-        this.#records.lineage.begin(commit, async sql => {
+        this.#needs.records.lineage.begin(commit, async sql => {
           next = await beginEpoch(sql, id, epoch)
         }),
       )
-      const { granted, charges, ...counts } = await recoverRecords(this.#scripts, this.#records, {
+      const { granted, charges, ...counts } = await recoverRecords(this.#needs.scripts, this.#needs.records, {
         at: nowMs,
-        newId: this.#newId,
+        newId: this.#needs.newId,
         epoch: next,
       })
       // A late note of a lost commit does not stay.
-      await this.#meta.set({ generation: String(next), fallen: '', commit: commitText(begun) })
-      this.#log.error(
+      await this.#needs.meta.set({ generation: String(next), fallen: '', commit: commitText(begun) })
+      this.#needs.log.error(
         { ...counts, granted: formatCredits(granted), charges: formatCredits(charges) },
         'recorded again what the store knew after the database fell back; names of keys, entries of histories, codes and other changes of that time are lost',
       )

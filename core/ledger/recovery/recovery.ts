@@ -53,20 +53,12 @@ export interface RecoveryNeeds {
 
 /** Restores one store. */
 export class Recovery {
-  readonly #scripts: Scripts
-  readonly #records: Records
-  readonly #restorer: Restorer
-  readonly #duty: Duty
+  readonly #needs: RecoveryNeeds
   readonly #slackMs: number
-  readonly #log: Log
 
-  constructor({ scripts, records, restorer, duty, isReplicated, log }: RecoveryNeeds) {
-    this.#scripts = scripts
-    this.#records = records
-    this.#restorer = restorer
-    this.#duty = duty
-    this.#log = log
-    this.#slackMs = isReplicated ? SLACK_MS.replicated : SLACK_MS.single
+  constructor(needs: RecoveryNeeds) {
+    this.#needs = needs
+    this.#slackMs = needs.isReplicated ? SLACK_MS.replicated : SLACK_MS.single
   }
 
   /**
@@ -84,8 +76,8 @@ export class Recovery {
   ): Promise<number> {
     return this.alone(async isMine => {
       if (!(await isEmpty())) throw new BeingRestored()
-      const epoch = await orUnavailable(this.#records.nextEpoch(store))
-      const { accounts, keys } = this.#records
+      const epoch = await orUnavailable(this.#needs.records.nextEpoch(store))
+      const { accounts, keys } = this.#needs.records
       const all = { accounts: accounts.pages(PAGE), keys: keys.pages(PAGE) }
       const restored = await this.#restore(all, undefined, isMine)
       await finish(epoch)
@@ -102,15 +94,15 @@ export class Recovery {
   restore({ beatMs, lostAtMs, nowMs }: Loss, finish: (epoch: number) => Promise<unknown>): Promise<number> {
     return this.alone(async isMine => {
       // From here on, what was read from the store before cannot be recorded.
-      const epoch = await orUnavailable(this.#records.nextEpoch())
+      const epoch = await orUnavailable(this.#needs.records.nextEpoch())
       const since = await this.#lostSince(beatMs)
       // Outcomes of earlier exchanges may have expired, or may have been lost before.
       const remembered = Math.max(since, lostAtMs + 1, nowMs - REMEMBERED_MS)
-      const { accounts, keys } = this.#records
+      const { accounts, keys } = this.#needs.records
       const changed = { accounts: accounts.changedSince(since, PAGE), keys: keys.changedSince(since, PAGE) }
       const restored = await this.#restore(changed, remembered, isMine)
-      const current = await orUnavailable(this.#records.epoch())
-      if (!(await this.#duty.renew()) || current !== epoch) throw new BeingRestored()
+      const current = await orUnavailable(this.#needs.records.epoch())
+      if (!(await this.#needs.duty.renew()) || current !== epoch) throw new BeingRestored()
       await finish(epoch)
       return restored
     })
@@ -118,10 +110,10 @@ export class Recovery {
 
   /** Does something that one process at a time may do. @throws BeingRestored if another process does */
   async alone<T>(work: (isMine: () => boolean) => Promise<T>): Promise<T> {
-    if (!(await this.#duty.take())) throw new BeingRestored()
+    if (!(await this.#needs.duty.take())) throw new BeingRestored()
     let mine = true
     const renewing = setInterval(() => {
-      this.#duty.renew().then(
+      this.#needs.duty.renew().then(
         renewed => (mine &&= renewed),
         () => {},
       )
@@ -130,7 +122,7 @@ export class Recovery {
       return await work(() => mine)
     } finally {
       clearInterval(renewing)
-      await this.#duty.release().catch(() => {})
+      await this.#needs.duty.release().catch(() => {})
     }
   }
 
@@ -143,13 +135,13 @@ export class Recovery {
     let restored = 0
     for await (const page of accounts) {
       const restore = (account: RecordedAccount): Promise<unknown> =>
-        this.#restoreOne(account.id, this.#restorer.restoreAccount(account, rememberedMs))
+        this.#restoreOne(account.id, this.#needs.restorer.restoreAccount(account, rememberedMs))
       await sideBySide(page, SIDE_BY_SIDE, restore)
       if (!isMine()) throw new BeingRestored()
       restored += page.length
     }
     for await (const page of keys) {
-      await sideBySide(page, SIDE_BY_SIDE, key => this.#restoreOne(key.id, this.#restorer.restoreKey(key)))
+      await sideBySide(page, SIDE_BY_SIDE, key => this.#restoreOne(key.id, this.#needs.restorer.restoreKey(key)))
       if (!isMine()) throw new BeingRestored()
     }
     return restored
@@ -162,16 +154,19 @@ export class Recovery {
     } catch (thrown) {
       const cause = causeOf(thrown)
       if (!(cause instanceof RefusedOperation)) throw thrown
-      this.#log.error({ key: id, err: cause }, 'the store refuses what is recorded of a key; run `npx tollgate audit`')
+      this.#needs.log.error(
+        { key: id, err: cause },
+        'the store refuses what is recorded of a key; run `npx tollgate audit`',
+      )
     }
   }
 
   /** Returns the time since when the store may have lost something, in milliseconds since the epoch. */
   async #lostSince(beatMs: number): Promise<number> {
     let since = beatMs
-    const recorded = await orUnavailable(this.#records.history.positions())
+    const recorded = await orUnavailable(this.#needs.records.history.positions())
     for (const [shard, position] of recorded) {
-      const survived = await lastIn(this.#scripts, shard)
+      const survived = await lastIn(this.#needs.scripts, shard)
       if (isBefore(survived, position)) since = Math.min(since, survived.ms)
     }
     return since - this.#slackMs

@@ -131,8 +131,10 @@ export async function* entriesBack(
   for (let before = last + 1; ;) {
     const page = await entries({ before, from, count: PAGE })
     yield* page
-    if (page.length < PAGE) return
-    before = page.at(-1)?.ordinal ?? 0
+    // A page may be short: what ended again after it was read on another page is not on this one.
+    const last = page.at(-1)
+    if (!last) return
+    before = last.ordinal
   }
 }
 

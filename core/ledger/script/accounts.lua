@@ -121,12 +121,15 @@ local function leasedHolds(leases, account, prefix)
   return found
 end
 
--- fill: writes the windows of a key that are not here. windows has what its entries up to the ordinal were charged; its running
--- holds claim what they hold. Answers 'changed' if there is a later entry.
+-- fill: writes the windows of a key, if the store has none. windows has what its entries were charged; its running holds claim
+-- what they hold. seen is the part of the key, or the ordinal of an account that is the key's own, before the entries were read.
+-- Answers 'changed' if that has changed, or what the key was charged elsewhere; otherwise its windows.
 operations.fill = function(key, arg)
   local sums = readSums(key.account, arg.owner)
-  if not sums or whole(sums.ordinal) ~= arg.ordinal then return 'changed' end
-  if redis.call('HEXISTS', key.record, field.keyWindows) == 1 then return 'ok' end
+  local seen = sums and (sums.part and partText(sums.part) or whole(sums.ordinal))
+  local keyWindows, elsewhere = unpack(redis.call('HMGET', key.record, field.keyWindows, field.elsewhere))
+  if seen ~= arg.seen or (elsewhere or '') ~= arg.elsewhere then return 'changed' end
+  if keyWindows then return 'ok ' .. keyWindows end
   local own = readWindows(arg.windows)
   for _, hold in ipairs(sums.holds > 0 and leasedHolds(key.leases, arg.name, arg.holdPrefix) or {}) do
     local held, floor, bucket, ended, slotOrSharer, text, notes = readHold(hold.text or '')
@@ -138,7 +141,7 @@ operations.fill = function(key, arg)
     end
   end
   redis.call('HSET', key.record, field.keyWindows, windowsText(own))
-  return 'ok'
+  return 'ok ' .. windowsText(own)
 end
 
 -- disable: refuses a key from now on, also if a record comes that does not know it. Answers its new version.

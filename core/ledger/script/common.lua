@@ -155,12 +155,16 @@ local function book(sums, charge, held, holds)
   end
 end
 
+local function partText(part)
+  return string.format('%s %.0f %.0f', part.charged, part.held, part.holds)
+end
+
 -- more: further fields with their values.
 local function writeSums(account, owner, sums, more)
   local part, fields = sums.part, more or {}
   if part then
     fields[#fields + 1] = PART .. owner
-    fields[#fields + 1] = string.format('%s %.0f %.0f', part.charged, part.held, part.holds)
+    fields[#fields + 1] = partText(part)
   end
   redis.call('HSET', account, field.balance, whole(sums.balance), field.held, whole(sums.held), field.holds,
     whole(sums.holds), field.ordinal, whole(sums.ordinal), unpack(fields))

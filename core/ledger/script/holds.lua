@@ -83,7 +83,7 @@ end
 -- windows.lua says, or ''; keyWindows those of the key. credits is '1' if the balance may be used beside the plan. typeCap is a cap of
 -- the key's type, or ''. rates are
 -- the requests and tokens that a minute allows, or ''. tokens and leastTokens are those of the two amounts.
--- A key that may have been used without its windows answers 'unfilled'. A hold that does not ask for them removes them, since what
+-- A key that may have been used, and has no windows here, answers 'unfilled'. A hold that does not ask for them removes them, since what
 -- it uses would be missing in them.
 -- Everything is checked before anything is written. Repeating it changes nothing.
 operations.hold = function(key, arg)
@@ -278,6 +278,7 @@ operations.extend = function(key, arg)
     local all = held + (claims == '-' and 0 or readClaims(claims).plan)
     local more, ofPlan, newClaims, fields = 0, 0, claims, {}
     if wanted > all then
+      if arg.keyWindows ~= '' and not ofKey then return 'unfilled' end
       more, ofPlan, newClaims, fields = extended(claims, call, credits, wanted - all, found)
       if not more then return 'window' end
     end

@@ -172,7 +172,10 @@ export const OPERATIONS = {
   disable: { keys: ['record'], args: [] },
   plan: { keys: ['account'], args: ['version', 'plan', 'windows'] },
   windows: { keys: ['account'], args: ['before', 'windows'] },
-  fill: { keys: ['account', 'record', 'leases'], args: ['name', 'owner', 'ordinal', 'windows', 'holdPrefix'] },
+  fill: {
+    keys: ['account', 'record', 'leases'],
+    args: ['name', 'owner', 'seen', 'elsewhere', 'windows', 'holdPrefix'],
+  },
   grant: { keys: ['account'], args: ['number', 'amount'] },
   credit: {
     keys: ['account', 'record', 'stream', 'outcomes'],

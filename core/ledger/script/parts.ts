@@ -8,6 +8,9 @@ import { ownerOf, type Spender } from './store-keys.ts'
  */
 const PART = FIELDS.part
 
+/** The field of a key that has not spent yet from an account of several keys, as the script writes it. */
+export const NO_PART = '0 0 0'
+
 /** What a key has of an account. Amounts are nano-credits. */
 export interface Part {
   readonly charged: bigint
@@ -26,11 +29,11 @@ export function partField(spender: Spender): string {
  */
 export function partOf(spender: Spender, text: string | null): Part | undefined {
   if (text !== null) return read(text)
-  return ownerOf(spender) === '' ? undefined : read('')
+  return ownerOf(spender) === '' ? undefined : read(NO_PART)
 }
 
 function read(text: string): Part {
-  const [charged = '0', held = '0', holds = '0'] = text === '' ? [] : text.split(' ')
+  const [charged = '0', held = '0', holds = '0'] = text.split(' ')
   return { charged: BigInt(charged), held: BigInt(held), holds: Number(holds) }
 }
 

@@ -34,8 +34,12 @@ export function decompressed(reply: UpstreamReply): ReplyBody | undefined {
   reply.body.on('end', () => plain.end())
   reply.body.on('close', () => {
     if (reply.body.readableEnded) return
-    // What has arrived comes out first.
-    plain.write(Buffer.alloc(0), () => plain.destroy(new Error('upstream closed the connection')))
+    // What has arrived comes out first, also to a reader that has paused.
+    const destroy = (): void => {
+      if (plain.readableLength > 0) plain.once('data', destroy)
+      else plain.destroy(new Error('upstream closed the connection'))
+    }
+    plain.write(Buffer.alloc(0), destroy)
   })
   plain.on('error', () => reply.abort())
   return plain

@@ -60,7 +60,7 @@ export class BackPressure {
       this.#stopWaiting = undefined
       const now = performance.now()
       this.#stuckMs += now - since
-      // If the client left then, what has gathered meanwhile may take long to read, and the break comes behind it.
+      // If the client left while it took nothing, a break that is read later still counts as the client's.
       this.#stuckUntil = this.#x.gone ? Infinity : now
       this.release()
     })

@@ -5,6 +5,7 @@
 import { fill, h } from './dom.js'
 import { amount, day } from './format.js'
 import { axisStyle, color, keepDrawn, plotLibrary } from './plot.js'
+import { tableOf } from './table.js'
 
 /** Most series with a colour of their own. The rest is one series. */
 const SERIES_MAX = 6
@@ -46,7 +47,7 @@ export async function dayChart(host, { title, days, series, unit = 'credits' }) 
       caption,
       plot,
       legend,
-      h('details', {}, h('summary', {}, 'Show as a table'), tableOf(title, days, shown, totals)),
+      h('details', {}, h('summary', {}, 'Show as a table'), daysTable(title, days, shown, totals)),
     ),
   )
   const UPlot = await plotLibrary
@@ -71,41 +72,17 @@ function fewer(series, length) {
   return [...sorted.slice(0, SERIES_MAX - 1), { name: `${rest.length} others`, values }]
 }
 
-function tableOf(title, days, series, totals) {
-  const rows = days.map((each, at) => ({ each, at })).filter(({ at }) => totals[at] > 0)
-  return h(
-    'div',
-    { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': `${title}, as a table` },
-    h(
-      'table',
-      {},
-      h('caption', {}, title),
-      h(
-        'thead',
-        {},
-        h(
-          'tr',
-          {},
-          h('th', { scope: 'col' }, 'Day (UTC)'),
-          series.map(({ name }) => h('th', { scope: 'col', class: 'num' }, name)),
-          h('th', { scope: 'col', class: 'num' }, 'All'),
-        ),
-      ),
-      h(
-        'tbody',
-        {},
-        rows.toReversed().map(({ each, at }) =>
-          h(
-            'tr',
-            {},
-            h('th', { scope: 'row' }, each),
-            series.map(({ values }) => h('td', { class: 'num' }, amount(values[at] ?? 0))),
-            h('td', { class: 'num' }, amount(totals[at])),
-          ),
-        ),
-      ),
-    ),
-  )
+function daysTable(title, days, series, totals) {
+  const places = days.keys().filter(at => totals[at] > 0)
+  const columns = [
+    { name: 'Day (UTC)', heading: true, cell: at => days[at] },
+    ...[...series, { name: 'All', values: totals }].map(({ name, values }) => ({
+      name,
+      number: true,
+      cell: at => amount(values[at] ?? 0),
+    })),
+  ]
+  return tableOf(title, columns, [...places].reverse())
 }
 
 function draw(UPlot, plot, days, series) {

@@ -1,12 +1,13 @@
 /** The lines of a statement: what each shows, and a table of them. */
 import { h } from './dom.js'
 import { amount, number, time } from './format.js'
+import { tableOf } from './table.js'
 
 const TONES = { charge: '', correction: 'warn', deduction: 'warn', opening: '' }
 
 /**
  * What a line shows.
- * @type {{ name: string, number?: boolean, heading?: boolean, cell: (line: any) => any }[]}
+ * @type {import('./table.js').Column[]}
  */
 export const LINE_COLUMNS = [
   { name: 'No.', number: true, cell: line => number(line.number) },
@@ -33,37 +34,5 @@ function what(line) {
 
 /** @param {any[]} lines */
 export function statementTable(lines) {
-  return h(
-    'div',
-    { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': 'Statement' },
-    h(
-      'table',
-      { class: 'cards' },
-      h('caption', {}, 'Statement, newest first'),
-      h(
-        'thead',
-        {},
-        h(
-          'tr',
-          {},
-          LINE_COLUMNS.map(column => h('th', { scope: 'col', class: column.number && 'num' }, column.name)),
-        ),
-      ),
-      h(
-        'tbody',
-        {},
-        lines.map(line =>
-          h(
-            'tr',
-            {},
-            LINE_COLUMNS.map(({ name, number: isNumber, heading, cell }) =>
-              heading
-                ? h('th', { scope: 'row' }, cell(line))
-                : h('td', { class: isNumber && 'num', 'data-label': name }, cell(line)),
-            ),
-          ),
-        ),
-      ),
-    ),
-  )
+  return tableOf('Statement, newest first', LINE_COLUMNS, lines, { class: 'cards' })
 }

@@ -12,7 +12,11 @@ export const plotLibrary = import('./uplot.js').then(
 
 /** Returns the value of a colour of the page, as it is in light or dark at this moment. @param {string} name */
 export function color(name) {
-  return getComputedStyle(document.documentElement).getPropertyValue(name).trim()
+  const probe = document.body.appendChild(document.createElement('i'))
+  probe.style.color = `var(${name})`
+  const shown = getComputedStyle(probe).color
+  probe.remove()
+  return shown
 }
 
 /** How axes look. */

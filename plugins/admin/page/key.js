@@ -51,8 +51,8 @@ export async function keyArea(place, [id = ''], session) {
     return h(
       'div',
       { class: 'row', role: 'group', 'aria-label': 'Actions' },
-      change('Top up', topUp, { class: 'button primary' }),
-      change('Deduct', deduct),
+      change('Top up', () => changeCredits(key, 'topup'), { class: 'button primary' }),
+      change('Deduct', () => changeCredits(key, 'deduct')),
       change('Edit', edit),
       change('Move', move),
       key.status === 'disabled' ? change('Enable', enable) : change('Disable', disable),
@@ -116,34 +116,34 @@ function facts(key) {
   )
 }
 
-function topUp(key) {
-  const credits = h('input', { inputmode: 'decimal' })
-  const reason = h('input', { maxlength: '200' })
-  const send = onceOnly()
-  return askInDialog(
-    'Top up',
-    [field('Credits', credits), field('Note', reason, 'For you, such as the number of an invoice.')],
-    { label: 'Add' },
-    async () => {
-      const { credited } = await send(`/keys/${key.id}/topup`, { credits: credits.value.trim(), reason: reason.value })
-      announce(`${amount(credited, 9)} credits were added.`)
-    },
-  )
+/** What an operator may do with credits: the words of its dialog and of what was done. */
+const CREDITING = {
+  topup: {
+    words: ['Top up', 'Note', 'For you, such as the number of an invoice.'],
+    limit: () => '',
+    press: { label: 'Add' },
+    done: credited => `${amount(credited, 9)} credits were added.`,
+  },
+  deduct: {
+    words: ['Deduct', 'Reason', 'The customer sees it.'],
+    limit: key => `At most ${amount(key.balance, 9)}.`,
+    press: { label: 'Take back', danger: true },
+    done: () => 'The credits were taken back.',
+  },
 }
 
-function deduct(key) {
+/** @param {any} key @param {'topup' | 'deduct'} action */
+function changeCredits(key, action) {
+  const { words, limit, press, done } = CREDITING[action]
+  const [title = '', name = '', hint] = words
   const credits = h('input', { inputmode: 'decimal' })
   const reason = h('input', { maxlength: '200' })
   const send = onceOnly()
-  return askInDialog(
-    'Deduct',
-    [field('Credits', credits, `At most ${amount(key.balance, 9)}.`), field('Reason', reason, 'The customer sees it.')],
-    { label: 'Take back', danger: true },
-    async () => {
-      await send(`/keys/${key.id}/deduct`, { credits: credits.value.trim(), reason: reason.value })
-      announce('The credits were taken back.')
-    },
-  )
+  const fields = [field('Credits', credits, limit(key)), field(name, reason, hint)]
+  return askInDialog(title, fields, press, async () => {
+    const wish = { credits: credits.value.trim(), reason: reason.value }
+    announce(done((await send(`/keys/${key.id}/${action}`, wish)).credited))
+  })
 }
 
 function edit(key) {

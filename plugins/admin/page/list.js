@@ -3,12 +3,11 @@ import { csvAddress, read } from './api.js'
 import { debounced, fill, h, icon } from './dom.js'
 import { fromAddress, toAddress } from './filters.js'
 import { pager } from './pager.js'
+import { classOf, emptyRow, rowOf, scrolling } from './table.js'
 
 const PAGE = 100
 
-/**
- * @typedef {{ name: string, sort?: string, number?: boolean, cell: (row: any) => any, heading?: boolean, wide?: boolean }} Column
- */
+/** @typedef {import('./table.js').Column} Column */
 
 /**
  * Shows a list.
@@ -29,7 +28,7 @@ export function pagedList(place, list) {
   const foot = h('div', { class: 'row end' })
   const fault = h('div', {})
   const heads = columns.map(column => headOf(column, sortBy))
-  const table = scrolling(caption, className, heads, body)
+  const table = scrolling(caption, `cards ${className}`, heads, body)
 
   function sortBy(name) {
     order = order === `-${name}` ? name : `-${name}`
@@ -112,20 +111,6 @@ function filterForm(labels, search) {
   return form
 }
 
-function scrolling(caption, className, heads, body) {
-  const head = h('thead', {}, h('tr', {}, heads))
-  return h(
-    'div',
-    { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': caption },
-    h('table', { class: `cards ${className}` }, h('caption', {}, caption), head, body),
-  )
-}
-
-/** @param {Column} column */
-function classOf(column) {
-  return [column.number && 'num', column.wide && 'wide'].filter(Boolean).join(' ')
-}
-
 /** @param {Column} column @param {(name: string) => void} sortBy */
 function headOf(column, sortBy) {
   const { sort, name } = column
@@ -145,21 +130,7 @@ function directionOf(name, order) {
 function rowsOf(page, columns, empty) {
   if (page.data.length > 0) return page.data.map(row => rowOf(row, columns))
   const words = page.has_more ? 'None among those that were looked at. Go on to older ones.' : empty
-  return h('tr', {}, h('td', { class: 'empty', colspan: String(columns.length) }, words))
-}
-
-/** @param {any} row @param {Column[]} columns */
-function rowOf(row, columns) {
-  return h(
-    'tr',
-    {},
-    columns.map(column => {
-      const props = { class: classOf(column) || false }
-      return column.heading
-        ? h('th', { ...props, scope: 'row' }, column.cell(row))
-        : h('td', { ...props, 'data-label': column.name }, column.cell(row))
-    }),
-  )
+  return emptyRow(columns, words)
 }
 
 function rangeOf(page, pagesBefore) {

@@ -5,6 +5,7 @@ import { askInDialog, confirmed } from './dialog.js'
 import { distance, time } from './format.js'
 import { showSecrets } from './secrets.js'
 import { areaLink, pagedList } from './list.js'
+import { tableOf } from './table.js'
 
 const SCOPES = [
   ['read', 'read: sees everything, changes nothing'],
@@ -27,29 +28,7 @@ export async function tokensArea(place, _path, session) {
           { class: 'row' },
           button('Create a token', async () => (await createToken()) && load(), { class: 'button primary' }),
         ),
-      h(
-        'div',
-        { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': 'Tokens' },
-        h(
-          'table',
-          { class: 'cards' },
-          h('caption', {}, 'Tokens, newest first'),
-          h(
-            'thead',
-            {},
-            h(
-              'tr',
-              {},
-              ['Name', 'Token', 'Scope', 'Last used', 'Created', 'State'].map(name => h('th', { scope: 'col' }, name)),
-            ),
-          ),
-          h(
-            'tbody',
-            {},
-            data.map(token => row(token)),
-          ),
-        ),
-      ),
+      tableOf('Tokens, newest first', columns, data, { class: 'cards' }),
     )
   }
   const stateOf = token => {
@@ -58,17 +37,14 @@ export async function tokensArea(place, _path, session) {
     const props = { class: 'button small danger', 'aria-label': `Revoke ${token.name}` }
     return button('Revoke', async () => (await revoke(token)) && load(), props)
   }
-  const row = token =>
-    h(
-      'tr',
-      {},
-      h('th', { scope: 'row', class: 'break' }, token.name),
-      h('td', { class: 'mono', 'data-label': 'Token' }, token.hint),
-      h('td', { 'data-label': 'Scope' }, token.scope),
-      h('td', { 'data-label': 'Last used' }, token.used_at ? distance(token.used_at) : 'never'),
-      h('td', { 'data-label': 'Created' }, time(token.created_at).slice(0, 10)),
-      h('td', { 'data-label': 'State' }, stateOf(token)),
-    )
+  const columns = [
+    { name: 'Name', heading: true, class: 'break', cell: token => token.name },
+    { name: 'Token', class: 'mono', cell: token => token.hint },
+    { name: 'Scope', cell: token => token.scope },
+    { name: 'Last used', cell: token => (token.used_at ? distance(token.used_at) : 'never') },
+    { name: 'Created', cell: token => time(token.created_at).slice(0, 10) },
+    { name: 'State', cell: stateOf },
+  ]
   await load()
 }
 

@@ -7,6 +7,7 @@ import { amount, duration, lastDays, number, short, time } from './format.js'
 import { areaLink, pagedList } from './list.js'
 import { moneySeries } from './money-series.js'
 import { requestDialog } from './request.js'
+import { tableOf } from './table.js'
 
 const GROUPS = [
   ['model', 'Model'],
@@ -84,58 +85,26 @@ function daysBetween(from, to) {
   return days
 }
 
-const COLUMNS = ['Requests', 'Errors', 'Refused', 'Input', 'Output', 'Credits', 'Your cost', 'Margin', 'Median', '95 %']
+const ofCost = (row, member) => (Number(row.cost) > 0 ? amount(row[member]) : '–')
 
-function usageRow(row, by) {
-  const cells = [
-    number(row.requests),
-    number(row.errors),
-    number(row.refused),
-    short(row.input + row.cache_read + row.cache_write),
-    short(row.output),
-    amount(row.credits),
-    Number(row.cost) > 0 ? amount(row.cost) : '–',
-    Number(row.cost) > 0 ? amount(row.margin) : '–',
-    duration(row.ms_p50),
-    duration(row.ms_p95),
-  ]
-  const group = by === 'key' ? areaLink(`#/key/${row.group}`, row.name || row.group) : row.group || '–'
-  return h(
-    'tr',
-    {},
-    h('th', { scope: 'row', class: 'break' }, group),
-    cells.map((cell, at) => h('td', { class: 'num', 'data-label': COLUMNS[at] }, cell)),
-  )
-}
+const COLUMNS = Object.entries({
+  Requests: row => number(row.requests),
+  Errors: row => number(row.errors),
+  Refused: row => number(row.refused),
+  Input: row => short(row.input + row.cache_read + row.cache_write),
+  Output: row => short(row.output),
+  Credits: row => amount(row.credits),
+  'Your cost': row => ofCost(row, 'cost'),
+  Margin: row => ofCost(row, 'margin'),
+  Median: row => duration(row.ms_p50),
+  '95 %': row => duration(row.ms_p95),
+}).map(([name, cell]) => ({ name, number: true, cell }))
 
 function usageTable(rows, by) {
-  const [, name] = GROUPS.find(([value]) => value === by) ?? []
-  return h(
-    'div',
-    { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': 'Usage' },
-    h(
-      'table',
-      { class: 'cards' },
-      h('caption', {}, `Usage by ${name}`),
-      h(
-        'thead',
-        {},
-        h(
-          'tr',
-          {},
-          h('th', { scope: 'col' }, name),
-          COLUMNS.map(each => h('th', { scope: 'col', class: 'num' }, each)),
-        ),
-      ),
-      h(
-        'tbody',
-        {},
-        rows.length === 0
-          ? h('tr', {}, h('td', { class: 'empty', colspan: '11' }, 'Nothing was used in this time.'))
-          : rows.map(row => usageRow(row, by)),
-      ),
-    ),
-  )
+  const [, name = ''] = GROUPS.find(([value]) => value === by) ?? []
+  const group = row => (by === 'key' ? areaLink(`#/key/${row.group}`, row.name || row.group) : row.group || '–')
+  const columns = [{ name, heading: true, class: 'break', cell: group }, ...COLUMNS]
+  return tableOf(`Usage by ${name}`, columns, rows, { class: 'cards', empty: 'Nothing was used in this time.' })
 }
 
 /** @param {HTMLElement} place @param {string[]} _path @param {any} session */

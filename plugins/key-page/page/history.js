@@ -7,6 +7,7 @@ import { chargeTable } from './charge.js'
 import { save } from './give.js'
 import { took } from './overview.js'
 import { pages } from './pages.js'
+import { tableOf } from './table.js'
 
 const STATUS = {
   ok: ['ok', 'good'],
@@ -33,7 +34,7 @@ export function historyPanel(panel, info) {
   }
   const list = pages(
     more => `/api/v1/key-info/history?${query(more)}`,
-    page => (page.data.length === 0 ? h('p', { class: 'empty' }, emptyWords(page)) : table(page.data)),
+    page => (page.data.length === 0 ? h('p', { class: 'empty' }, emptyWords(page)) : requestsTable(page.data)),
   )
   const form = h(
     'form',
@@ -64,60 +65,36 @@ export function historyPanel(panel, info) {
   void list.first()
 }
 
+function requestsTable(rows) {
+  return tableOf('Requests, newest first', COLUMNS, rows, { class: 'cards' })
+}
+
 function emptyWords({ has_more: hasMore }) {
   return hasMore ? 'None among the newest. Older ones may match.' : 'No request matches.'
 }
 
-function table(rows) {
-  return h(
-    'div',
-    { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': 'Requests' },
-    h(
-      'table',
-      { class: 'cards' },
-      h('caption', {}, 'Requests, newest first'),
-      h(
-        'thead',
-        {},
-        h(
-          'tr',
-          {},
-          h('th', { scope: 'col' }, 'Time'),
-          h('th', { scope: 'col' }, 'Model'),
-          h('th', { scope: 'col' }, 'Result'),
-          ['Input', 'Output', 'Credits', 'Left'].map(name => h('th', { scope: 'col', class: 'num' }, name)),
-          h('th', { scope: 'col' }, 'Time taken'),
-        ),
-      ),
-      h('tbody', {}, rows.map(row)),
-    ),
-  )
-}
-
-function row(entry) {
-  const [label, tone] = STATUS[entry.status] ?? [entry.status ?? entry.type, '']
-  return h(
-    'tr',
-    {},
-    h(
-      'th',
-      { scope: 'row', class: 'nowrap' },
+/** @type {import('./table.js').Column[]} */
+const COLUMNS = [
+  {
+    name: 'Time',
+    heading: true,
+    class: 'nowrap',
+    cell: entry =>
       h('button', { type: 'button', class: 'rowlink', on: { click: () => details(entry) } }, time(entry.created_at)),
-    ),
-    h('td', { class: 'mono clip', 'data-label': 'Model', title: entry.model }, entry.model ?? '–'),
-    h(
-      'td',
-      { 'data-label': 'Result' },
-      entry.type === 'credit'
-        ? h('span', { class: 'chip good' }, 'refund')
-        : h('span', { class: `chip ${tone}` }, label),
-    ),
-    h('td', { class: 'num wide', 'data-label': 'Input' }, number(entry.input_tokens)),
-    h('td', { class: 'num wide', 'data-label': 'Output' }, number(entry.output_tokens)),
-    h('td', { class: 'num', 'data-label': 'Credits' }, amount(entry.cost, 6)),
-    h('td', { class: 'num wide', 'data-label': 'Left' }, amount(entry.balance_after)),
-    h('td', { class: 'nowrap wide', 'data-label': 'Time taken' }, took(entry)),
-  )
+  },
+  { name: 'Model', class: 'mono clip', title: entry => entry.model, cell: entry => entry.model ?? '–' },
+  { name: 'Result', cell: resultOf },
+  { name: 'Input', number: true, wide: true, cell: entry => number(entry.input_tokens) },
+  { name: 'Output', number: true, wide: true, cell: entry => number(entry.output_tokens) },
+  { name: 'Credits', number: true, cell: entry => amount(entry.cost, 6) },
+  { name: 'Left', number: true, wide: true, cell: entry => amount(entry.balance_after) },
+  { name: 'Time taken', class: 'nowrap', wide: true, cell: took },
+]
+
+function resultOf(entry) {
+  const [label, tone] =
+    entry.type === 'credit' ? ['refund', 'good'] : (STATUS[entry.status] ?? [entry.status ?? entry.type, ''])
+  return h('span', { class: `chip ${tone}` }, label)
 }
 
 /** What a customer is told of a request that failed, by the code of its error. */

@@ -4,6 +4,7 @@ import { askInDialog, confirmed } from './dialog.js'
 import { announce, button, field, fill, h, select } from './dom.js'
 import { amount, day } from './format.js'
 import { showSecrets } from './secrets.js'
+import { tableOf } from './table.js'
 
 const PATH = '/api/v1/keys'
 
@@ -25,60 +26,34 @@ export async function keysPanel(panel) {
       { class: 'card stack' },
       h('p', {}, 'These keys spend from one balance. Each has its own secret, history and limit.'),
       types.length > 0 && h('div', {}, create),
-      h('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': 'Keys' }, table(data, reload)),
+      tableOf('Keys of this balance', columnsOf(reload), data),
     ),
   )
 }
 
-/** @param {any[]} keys @param {() => Promise<void>} reload */
-function table(keys, reload) {
-  const head = ['Name', 'Key', 'Type', 'Used', 'Limit', 'Expires', 'Status', 'Actions']
-  return h(
-    'table',
-    {},
-    h('caption', {}, 'Keys of this balance'),
-    h(
-      'thead',
-      {},
-      h(
-        'tr',
-        {},
-        head.map(name => h('th', { scope: 'col' }, name)),
-      ),
-    ),
-    h(
-      'tbody',
-      {},
-      keys.map(key => row(key, reload)),
-    ),
-  )
-}
-
-/** @param {any} key @param {() => Promise<void>} reload */
-function row(key, reload) {
-  /** @param {string} label @param {(key: any) => Promise<boolean>} action */
-  const change = (label, action) =>
+/** @param {() => Promise<void>} reload @returns {import('./table.js').Column[]} */
+function columnsOf(reload) {
+  /** @param {any} key @param {string} label @param {(key: any) => Promise<boolean>} action */
+  const change = (key, label, action) =>
     button(label, async () => (await action(key)) && reload(), {
       class: 'button small',
       'aria-label': `${label}: ${key.name || key.hint}`,
     })
-  const actions = [
-    change('Edit', edit),
-    key.status === 'disabled' ? change('Enable', enable) : change('Disable', disable),
-    change('Delete', remove),
+  const actions = key => [
+    change(key, 'Edit', edit),
+    key.status === 'disabled' ? change(key, 'Enable', enable) : change(key, 'Disable', disable),
+    change(key, 'Delete', remove),
   ]
-  return h(
-    'tr',
-    {},
-    h('td', { class: 'break' }, key.name || '–'),
-    h('td', { class: 'mono' }, key.hint),
-    h('td', {}, key.type),
-    h('td', {}, amount(key.used)),
-    h('td', {}, key.cap === null ? 'none' : amount(key.cap)),
-    h('td', {}, key.expires_at ? day(key.expires_at) : 'never'),
-    h('td', {}, key.status),
-    h('td', {}, key.created_by_this_key ? h('div', { class: 'row' }, actions) : '–'),
-  )
+  return [
+    { name: 'Name', class: 'break', cell: key => key.name || '–' },
+    { name: 'Key', class: 'mono', cell: key => key.hint },
+    { name: 'Type', cell: key => key.type },
+    { name: 'Used', cell: key => amount(key.used) },
+    { name: 'Limit', cell: key => (key.cap === null ? 'none' : amount(key.cap)) },
+    { name: 'Expires', cell: key => (key.expires_at ? day(key.expires_at) : 'never') },
+    { name: 'Status', cell: key => key.status },
+    { name: 'Actions', cell: key => (key.created_by_this_key ? h('div', { class: 'row' }, actions(key)) : '–') },
+  ]
 }
 
 /** The fields for the name and the limit of a key. @param {{ name?: string, cap?: number | null }} [key] */

@@ -1,6 +1,7 @@
 /** Models with their prices. */
 import { fill, h } from './dom.js'
 import { amount } from './format.js'
+import { tableOf } from './table.js'
 
 /** @param {Element} panel @param {any} info */
 export function modelsPanel(panel, info) {
@@ -39,39 +40,16 @@ const RATES = [
 
 /** @param {any} info @param {string} [standard] the default model */
 function priceTable(info, standard) {
+  const columns = [
+    { name: 'Model', heading: true, class: 'mono nowrap', cell: price => price.model },
+    ...RATES.map(([name, member]) => ({ name, number: true, cell: price => amount(price[member], 6) })),
+    { name: 'Note', class: 'muted', cell: price => notes(price, info, standard) },
+  ]
   return h(
     'div',
-    { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': `Prices of ${info.key_type} keys` },
+    {},
     h('p', { class: 'muted' }, 'Credits per million tokens.'),
-    h(
-      'table',
-      { class: 'cards' },
-      h('caption', {}, `Models and prices of ${info.key_type} keys`),
-      h(
-        'thead',
-        {},
-        h(
-          'tr',
-          {},
-          h('th', { scope: 'col' }, 'Model'),
-          RATES.map(([name]) => h('th', { scope: 'col', class: 'num' }, name)),
-          h('th', { scope: 'col' }, 'Note'),
-        ),
-      ),
-      h(
-        'tbody',
-        {},
-        info.prices.map(price =>
-          h(
-            'tr',
-            {},
-            h('th', { scope: 'row', class: 'mono nowrap' }, price.model),
-            RATES.map(([name, member]) => h('td', { class: 'num', 'data-label': name }, amount(price[member], 6))),
-            h('td', { class: 'muted', 'data-label': 'Note' }, notes(price, info, standard)),
-          ),
-        ),
-      ),
-    ),
+    tableOf(`Models and prices of ${info.key_type} keys`, columns, info.prices, { class: 'cards' }),
   )
 }
 

@@ -6,6 +6,7 @@ import { seriesOf } from './series.js'
 import { figures, meter, partOf } from './figures.js'
 import { windowBar } from './windows.js'
 import { amount, day, distance, duration, lastDays, number, percent, short, time } from './format.js'
+import { tableOf } from './table.js'
 
 const DAY_MS = 86_400_000
 /** From so many days on before its end, the time that is left is shown as a warning. */
@@ -224,6 +225,13 @@ export async function overviewPanel(panel, info) {
   await choose(30).catch(thrown => fill(chart, h('p', { class: 'empty' }, thrown.message)))
 }
 
+const MODEL_COLUMNS = [
+  { name: 'Model', heading: true, class: 'break', cell: each => each.model },
+  { name: 'Requests', number: true, cell: each => number(each.requests) },
+  { name: 'Tokens', number: true, cell: each => short(each.total_tokens) },
+  { name: 'Credits', number: true, cell: each => amount(each.cost) },
+]
+
 function models(info) {
   const rows = [...info.model_stats].sort((a, b) => b.cost - a.cost)
   return h(
@@ -232,40 +240,7 @@ function models(info) {
     h('h2', {}, 'By model'),
     rows.length === 0
       ? h('p', { class: 'empty' }, 'No request yet. The tab “Set up” shows how to send the first one.')
-      : h(
-          'div',
-          { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': 'Usage by model' },
-          h(
-            'table',
-            {},
-            h('caption', {}, 'Usage by model, in total'),
-            h(
-              'thead',
-              {},
-              h(
-                'tr',
-                {},
-                ['Model', 'Requests', 'Tokens', 'Credits'].map((name, at) =>
-                  h('th', { scope: 'col', class: at > 0 && 'num' }, name),
-                ),
-              ),
-            ),
-            h(
-              'tbody',
-              {},
-              rows.map(each =>
-                h(
-                  'tr',
-                  {},
-                  h('th', { scope: 'row', class: 'break' }, each.model),
-                  h('td', { class: 'num' }, number(each.requests)),
-                  h('td', { class: 'num' }, short(each.total_tokens)),
-                  h('td', { class: 'num' }, amount(each.cost)),
-                ),
-              ),
-            ),
-          ),
-        ),
+      : tableOf('Usage by model, in total', MODEL_COLUMNS, rows),
   )
 }
 

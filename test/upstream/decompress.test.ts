@@ -1,0 +1,22 @@
+import { EventEmitter } from 'node:events'
+import { gzipSync } from 'node:zlib'
+import t from 'tap'
+import { decompressed } from '../../core/upstream/connection/decompress.ts'
+import type { ReplyBody } from '../../core/upstream/connection/reply-body.ts'
+import type { UpstreamReply } from '../../core/upstream/connection/send.ts'
+
+t.test('a compressed reply that breaks gives a reader that has paused all that had arrived', async t => {
+  const source = Object.assign(new EventEmitter(), { readableEnded: false, pause() {}, resume() {} })
+  const reply = { headers: { 'content-encoding': 'gzip' }, body: source as unknown as ReplyBody, abort() {} }
+  const plain = decompressed(reply as unknown as UpstreamReply) as ReplyBody & EventEmitter
+  let read = 0
+  plain.on('data', chunk => (read += chunk.length))
+  plain.pause()
+  const text = Buffer.alloc(10_000, 'a word, ')
+  // All but the trailer of the file.
+  source.emit('data', gzipSync(text).subarray(0, -8))
+  source.emit('close')
+  setTimeout(() => plain.resume(), 50)
+  await new Promise(resolve => plain.on('error', resolve))
+  t.equal(read, text.length)
+})
