@@ -271,7 +271,7 @@ class AccountAudit {
       break
     }
     const entries: Entries = range => this.#ledger.reads.history({ account: this.#account }, range)
-    for await (const entry of entriesBack(entries, { last: Infinity, from: -Infinity })) {
+    for await (const entry of entriesBack(entries, {})) {
       this.entries++
       if (reprice) await this.#reprice(entry)
     }

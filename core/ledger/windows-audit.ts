@@ -93,7 +93,7 @@ async function compareDay(
 async function leastOfDay(reads: Ledger['reads'], key: RecordedKey, from: number): Promise<bigint> {
   const entries: Entries = range => reads.history(whoseOf(key), range)
   let sum = 0n
-  for await (const entry of entriesBack(entries, { last: Infinity, from })) {
+  for await (const entry of entriesBack(entries, { from })) {
     const { id, kind, notes } = entry
     // One entry stands for all that the database has lost, of any day.
     const isKnown = kind === 'credit' || notes.model !== ''

@@ -22,6 +22,7 @@ import { askedOf, type Plan } from '../../core/plans/plan.ts'
 import { statesIn } from '../../core/plans/state.ts'
 import type { WindowTerms } from '../../core/plans/terms.ts'
 import type { HistoryEntry } from '../../core/records/entry.ts'
+import type { HistoryRange } from '../../core/records/history.ts'
 import { findServer } from '../../core/store/managed.ts'
 import { RealRedis } from '../redis.ts'
 import { openLedger } from './open.ts'
@@ -244,7 +245,7 @@ t.test('a short page of entries is not taken for the last one', async t => {
   const ofOrdinals = (...ordinals: number[]) => ordinals.map(ordinal => ({ ordinal }) as HistoryEntry)
   const pages = [ofOrdinals(9, 8), ofOrdinals(5), []]
   const asked: number[] = []
-  const read = async ({ before }: { readonly before: number }) => {
+  const read = async ({ before = Infinity }: HistoryRange) => {
     asked.push(before)
     return pages.shift() ?? []
   }

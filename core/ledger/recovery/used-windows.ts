@@ -5,6 +5,7 @@ import { periodOf, type Plan, spanOf } from '../../plans/plan.ts'
 import { statesIn, windowWord } from '../../plans/state.ts'
 import { type HistoryEntry, type PlanPart } from '../../records/entry.ts'
 import type { PlanWindow } from '../../plans/terms.ts'
+import type { HistoryRange } from '../../records/history.ts'
 import type { Records } from '../../records/records.ts'
 
 /** Entries that are read at once. */
@@ -14,11 +15,7 @@ const PAGE = 500
 type Used = Map<number, bigint>
 
 /** Reads entries of one account, newest first. */
-export type Entries = (range: {
-  readonly before: number
-  readonly from: number
-  readonly count: number
-}) => Promise<HistoryEntry[]>
+export type Entries = (range: HistoryRange) => Promise<HistoryEntry[]>
 
 /** Which entries count: up to an ordinal, and when the latest one of the account ended. */
 interface Counting {
@@ -123,12 +120,12 @@ async function usedIn(
   return { used, areAllKnown }
 }
 
-/** Iterates over entries, newest first. @param last the ordinal to begin with */
+/** Iterates over entries, newest first. @param last the ordinal to begin with; undefined for the newest */
 export async function* entriesBack(
   entries: Entries,
-  { last, from }: { readonly last: number; readonly from: number },
+  { last, from }: { readonly last?: number; readonly from?: number },
 ): AsyncGenerator<HistoryEntry> {
-  for (let before = last + 1; ;) {
+  for (let before = last === undefined ? undefined : last + 1; ;) {
     const page = await entries({ before, from, count: PAGE })
     yield* page
     // A page may be short: what ended again after it was read on another page is not on this one.
