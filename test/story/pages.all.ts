@@ -356,6 +356,9 @@ t.test('the operators’ page shows no session but its own, and no secret after 
   const page = await visit(t, `${office.base}/admin`)
   await signIn(page, office)
   await page.getByText('(all)').waitFor()
+  // The overview would learn at once that its session is over. Other areas learn it with their next request.
+  await page.getByRole('link', { name: 'Usage', exact: true }).click()
+  await page.getByText('Credits by day').waitFor()
   const reader = (await office.api('POST', '/tokens', { name: 'reader', scope: 'read' })).json
   const other = await page.context().newPage()
   await other.goto(`${office.base}/admin`)
