@@ -39,7 +39,6 @@ export interface AuditReport {
 
 /** Accounts that are compared at the same time. */
 export const SIDE_BY_SIDE = 16
-/** Entries that are read at once. */
 /**
  * How thorough an audit is: `sums` and holds; `whole` adds up the recorded entries as well, and what they used of
  * plans; `charges` also recomputes each charge from its prices.

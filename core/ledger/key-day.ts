@@ -1,4 +1,5 @@
 /** Adds up what a key has used today when its limit of the day is asked for and the store has no sum. */
+import type { Redis } from 'ioredis'
 import { type Span } from '../plans/calendar.ts'
 import { keyWindowsUsed } from '../plans/limits.ts'
 import { counted, countedDay, dayOf } from '../records/entry.ts'
@@ -6,7 +7,7 @@ import type { Records } from '../records/records.ts'
 import { orUnavailable, unavailable } from '../records/unavailable.ts'
 import { type Elsewhere, elsewhereOf } from './recovery/elsewhere.ts'
 import { FIELDS, operation } from './script/names.ts'
-import { NO_PART, partField } from './script/parts.ts'
+import { endsIn, partField } from './script/parts.ts'
 import type { Scripts } from './script/scripts.ts'
 import { ownerOf, type Spender } from './script/store-keys.ts'
 import { type StreamEntry, unrecorded } from './script/stream.ts'
@@ -15,8 +16,12 @@ import { type StreamEntry, unrecorded } from './script/stream.ts'
 interface UsedDay {
   /** Its windows as the script writes them. */
   readonly windows: string
-  /** What the store had of the key and its account before: if that has changed, the windows may lack something. */
+  /**
+   * How often something of the key had ended, or the ordinal of an account of its own, before the entries were read; '' if the sum
+   * is known to be wrong.
+   */
   readonly seen: string
+  /** What its record said then that it was charged elsewhere; '' for nothing. */
   readonly elsewhere: string
 }
 
@@ -33,25 +38,26 @@ export class KeyDays {
   }
 
   /**
-   * Writes to the store what a key has used of its day, unless it is charged meanwhile.
+   * Writes to the store what a key has used of its day, unless something of it ends meanwhile.
+   * @param redis the connection to read from
    * @returns its windows as the script writes them
    * @throws GatewayError unavailable
    */
-  fill(spender: Spender, today: Span): Promise<string> {
+  fillDay(spender: Spender, today: Span, redis = this.#scripts.redis): Promise<string> {
     const record = this.#scripts.keys.record(spender)
     let running = this.#running.get(record)
     if (!running) {
-      running = this.#fill(spender, record, today).finally(() => this.#running.delete(record))
+      running = this.#fill(spender, record, today, redis).finally(() => this.#running.delete(record))
       this.#running.set(record, running)
     }
     return running
   }
 
-  async #fill(spender: Spender, record: string, today: Span): Promise<string> {
+  async #fill(spender: Spender, record: string, today: Span, redis: Redis): Promise<string> {
     const { account } = spender
     const { keys } = this.#scripts
     const { account: own, leases } = keys.of(account)
-    const used = await this.used(spender, today)
+    const used = await this.used(spender, today, redis)
     const args = { name: account, owner: ownerOf(spender), holdPrefix: keys.hold(account, ''), ...used }
     const [answer, ...windows] = await this.#scripts.run(
       operation('fill', account, { account: own, record, leases }, args),
@@ -63,10 +69,10 @@ export class KeyDays {
    * Adds up what a key has used of its day. What it holds on accounts from which it was moved counts as used.
    * @throws GatewayError unavailable
    */
-  async used(spender: Spender, today: Span): Promise<UsedDay> {
+  async used(spender: Spender, today: Span, redis = this.#scripts.redis): Promise<UsedDay> {
     const { account, key = account } = spender
     const { keys, history } = this.#records
-    const { redis, keys: names } = this.#scripts
+    const { keys: names } = this.#scripts
     const record = await orUnavailable(keys.get(key))
     if (!record) throw unavailable(new Error(`the records have no key ${key}`))
     await this.#scripts.answered()
@@ -80,7 +86,7 @@ export class KeyDays {
     const accounts = [account, ...others.map(({ account: other }) => other)]
     // An entry moves from the store to the records. In the other order, one that moves meanwhile would be missed.
     const fresh: StreamEntry[] = []
-    for (const each of accounts) fresh.push(...(await unrecorded(this.#scripts, each)))
+    for (const each of accounts) fresh.push(...(await unrecorded(this.#scripts, each, () => redis)))
     const own = fresh.filter(entry => (entry.key ?? entry.account) === key)
     const known = own.length === 0 ? new Map() : await orUnavailable(history.withIds(own.map(({ id }) => id)))
     const day = dayOf(today.from)
@@ -97,9 +103,9 @@ export class KeyDays {
       const isRecorded = entry.ordinal <= (ordinals.get(entry.account) ?? 0)
       if (!isRecorded && now.day === day) all += now.worth - (before?.worth ?? entry.before)
     }
-    // A request that ended there meanwhile may be held and used.
+    // A request that ended on another account between the two reads would count twice: as held, and as used.
     const after = await elsewhereOf(this.#scripts, this.#records, record, account)
-    const seen = part ?? (ownerOf(spender) === '' ? ordinal : NO_PART)
+    const seen = part == null && ownerOf(spender) === '' ? ordinal : endsIn(part ?? null)
     return {
       windows: keyWindowsUsed(today, all),
       seen: textOf(after) === textOf(others) ? (seen ?? '') : '',

@@ -48,8 +48,10 @@ import { StoredObjects } from './stored-objects.ts'
 /** Balances are below this amount in nano-credits, so that the script calculates exactly. */
 const EXACT_MAX = 2n ** 53n
 
-/** Tries to fill the day of a key before a request gets 503, and milliseconds between them. One fails if the key is charged meanwhile. */
-const [FILL_TRIES, FILL_PAUSE_MS] = [50, 20]
+/** Tries to fill the day of a key, which fail if something of the key ends meanwhile. Without it, a new request gets 503. */
+const FILL_TRIES = 50
+/** Milliseconds between two of them. */
+const FILL_PAUSE_MS = 20
 
 /** Interval at which recorded settlements are dropped, in milliseconds. */
 const DROP_EVERY_MS = 1000
@@ -204,6 +206,7 @@ export class Ledger {
     let answer: readonly string[]
     try {
       answer = await this.#filled(request, () => this.#requested(request, bucket))
+      if (answer[0] === 'unfilled') throw unavailable(new Error('what a key has used today is unclear'))
     } catch (thrown) {
       const end: HoldEnd = { charge: 0n, kind: 'void', notes: request.notes }
       this.#uncertain.add(settlementOf({ account, key, id, bucket }, end, this.continuity.now()))
@@ -227,15 +230,27 @@ export class Ledger {
     return limitedFrom(answer) ?? { kind: kind as 'busy' }
   }
 
-  /** Runs an operation. If the store has no sum of the day of its key, that is added up, and the operation runs again. */
+  /**
+   * Runs an operation. If the store has no sum of the day of its key, that is added up, and the operation runs again. Answers
+   * `unfilled` if it cannot be added up.
+   */
   async #filled(spender: Spender, run: () => Promise<readonly string[]>): Promise<readonly string[]> {
     for (let tries = 0; ; tries++) {
       const answer = await run()
-      if (answer[0] !== 'unfilled') return answer
-      if (tries === FILL_TRIES) throw unavailable(new Error('what a key has used today is unclear'))
+      if (answer[0] !== 'unfilled' || tries === FILL_TRIES) return answer
       if (tries > 0) await sleep(FILL_PAUSE_MS)
-      await this.reads.days.fill(spender, utcDay(this.continuity.now()))
+      try {
+        await this.reads.days.fillDay(spender, utcDay(this.continuity.now()))
+      } catch {
+        return answer
+      }
     }
+  }
+
+  /** Extends a hold. What is held counts in the day of its key, if that can be known. A stream must not go on without a hold. */
+  async #extended(hold: Hold, amount: bigint): Promise<readonly string[]> {
+    const answer = await this.#filled(hold, async () => (hold.over ? ['gone'] : this.#settler.extend(hold, amount)))
+    return answer[0] === 'unfilled' ? this.#settler.extend(hold, amount, false) : answer
   }
 
   /** Asks the store for a hold. */
@@ -255,7 +270,7 @@ export class Ledger {
   async extend(hold: Hold, amount: bigint, tokens = 0): Promise<'held' | 'over' | 'off'> {
     if (hold.over) return 'over'
     hold.tokens = tokens
-    const [kind, held = '0', balance = '0', claims] = await this.#filled(hold, () => this.#settler.extend(hold, amount))
+    const [kind, held = '0', balance = '0', claims] = await this.#extended(hold, amount)
     if (kind === 'off') {
       hold.request.endExchange?.(held as EndReason)
       return 'off'

@@ -52,12 +52,14 @@ interface Extension {
   readonly verdict: Verdict
   /** By the store's clock. Only holds with windows need it. */
   readonly now?: number
+  /** Whether it needs room in the day of its key, if that is limited. */
+  readonly countsDay?: boolean
 }
 
 /** Returns the operation that extends a hold to an amount. */
 export function extendOperation(
   hold: Hold,
-  { amount, leaseMs, verdict, now = 0 }: Extension,
+  { amount, leaseMs, verdict, now = 0, countsDay = true }: Extension,
   keys: StoreKeys,
 ): Operation {
   const { account, id, bucket, request } = hold
@@ -84,7 +86,7 @@ export function extendOperation(
     notes: notesText({ ...request.notes, ...notes }),
     verdict,
     windows: request.bounds?.windows(now, true) ?? '',
-    keyWindows: request.bounds?.keyWindows(now) ?? '',
+    keyWindows: (countsDay && request.bounds?.keyWindows(now)) || '',
     typeCap: request.bounds?.cap ?? '',
     tokens: hold.tokens,
     claims: hold.claims,

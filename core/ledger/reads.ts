@@ -45,6 +45,7 @@ interface LimitsWish {
 
 /** Reads the accounts of a ledger. */
 export class Reads {
+  /** Adds up and writes what keys have used of a day. */
   readonly days: KeyDays
   readonly #scripts: Scripts
   readonly #records: Records
@@ -85,7 +86,8 @@ export class Reads {
   }
 
   /**
-   * Returns an account's sums, and what one of its keys has of them. Undefined if the store does not know the account.
+   * Returns an account's sums, and what one of its keys has of them. Undefined if the store does not know the account. If the
+   * credits of the key's day are limited and the store has no sum of it, that is written.
    * @throws GatewayError unavailable
    */
   async limits({ spender, cap, today }: LimitsWish): Promise<Limits | undefined> {
@@ -113,7 +115,8 @@ export class Reads {
     const account = balanceFrom({ granted, balance, held })
     const sums = { account, cap, part: partOf(spender, part), elsewhere: BigInt(elsewhere || 0) }
     const mayBeUsed = ordinal !== '0' || holds !== '0' || (elsewhere ?? '') !== ''
-    const ofDay = ofKey ?? (today && mayBeUsed ? await this.days.fill(spender, today) : null)
+    const ofDay =
+      ofKey ?? (today && mayBeUsed ? await this.lookUp(redis => this.days.fillDay(spender, today, redis)) : null)
     return { ...sums, windows, ofKey: { windows: ofDay, rates } }
   }
 

@@ -76,7 +76,7 @@ export class Settler {
     const { leaseMs } = this.#limits
     const known = await this.#recorded(hold.id)
     const verdict = verdictOf(known)
-    return this.#extended(hold, { amount, leaseMs, verdict })
+    return this.#extended(hold, { amount, leaseMs, verdict, countsDay: false })
   }
 
   /** Runs an extension. The clock of this process may be a little behind the end of a window. */
@@ -91,12 +91,13 @@ export class Settler {
 
   /**
    * Extends a hold to an amount.
+   * @param countsDay whether it needs room in the day of its key
    * @returns the words of the answer; `gone` if the exchange has ended
    * @throws GatewayError unavailable
    */
-  async extend(hold: Hold, amount: bigint): Promise<readonly string[]> {
+  async extend(hold: Hold, amount: bigint, countsDay = true): Promise<readonly string[]> {
     const { leaseMs } = this.#limits
-    return this.#asking(hold, hold.bucket, verdict => this.#extended(hold, { amount, leaseMs, verdict }))
+    return this.#asking(hold, hold.bucket, verdict => this.#extended(hold, { amount, leaseMs, verdict, countsDay }))
   }
 
   #settle(settlement: Settlement, verdict: Verdict): Promise<readonly string[]> {

@@ -2,6 +2,7 @@
  * Returns a function that reads something, and gives the same answer again for a while. A failed read is not kept.
  * @param ms how long an answer is kept
  * @param now milliseconds since the epoch
+ * @param read gets the time of the call
  */
 export function kept<T>(ms: number, now: () => number, read: (now: number) => Promise<T>): () => Promise<T> {
   let latest: { readonly at: number; readonly answer: Promise<T> } | undefined

@@ -110,8 +110,8 @@ export class AccountRecords {
   /** Lists accounts, one page at a time, the newest first. */
   async list({ text, externalId, after, count }: AccountSearch): Promise<RecordedAccount[]> {
     const where = new Where()
-      .add('a.external = ?', externalId)
-      .add('a.no < (SELECT no FROM accounts WHERE id = ?)', after)
+      .addIf('a.external = ?', externalId)
+      .addIf('a.no < (SELECT no FROM accounts WHERE id = ?)', after)
     if (text !== undefined) {
       const { dialect } = this.#database
       const own = containing(dialect, text, ['a.id', 'a.name', 'a.external'])

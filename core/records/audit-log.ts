@@ -60,9 +60,9 @@ export class AuditLog {
   /** Returns entries, newest first. */
   async list({ target, action, actor, before, count }: AuditRange): Promise<NumberedEntry[]> {
     const where = new Where()
-      .add('target = ?', target)
-      .add('action = ?', action)
-      .add('no < ?', before)
+      .addIf('target = ?', target)
+      .addIf('action = ?', action)
+      .addIf('no < ?', before)
       .search(this.#database.dialect, actor, ['actor'])
     const rows = await this.#database.all(
       `SELECT no, at, actor, address, action, target, details FROM audit ${where.text} ORDER BY no DESC LIMIT ?`,

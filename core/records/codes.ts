@@ -144,8 +144,8 @@ export class Codes {
   /** Lists codes, newest first. */
   async list({ batch, state, text, now, after, count }: CodeSearch): Promise<Code[]> {
     const where = new Where()
-      .add('c.no < (SELECT no FROM codes WHERE id = ?)', after)
-      .add('c.batch = ?', batch)
+      .addIf('c.no < (SELECT no FROM codes WHERE id = ?)', after)
+      .addIf('c.batch = ?', batch)
       .search(this.#database.dialect, text, ['c.id', 'c.batch', 'c.hint', 'k.id'])
     if (state !== undefined) where.add(STATES[state], ...(STATES[state].includes('?') ? [now] : []))
     const rows = await this.#database.all(`${SELECT} ${where.text} ORDER BY c.no DESC LIMIT ?`, [

@@ -150,12 +150,15 @@ export class Where {
   readonly values: SqlValue[] = []
   readonly #conditions: string[] = []
 
-  /** Adds a condition, unless one of its values is undefined. */
-  add(condition: string, ...values: readonly (SqlValue | undefined)[]): this {
-    if (values.includes(undefined)) return this
+  add(condition: string, ...values: readonly SqlValue[]): this {
     this.#conditions.push(condition)
-    this.values.push(...(values as SqlValue[]))
+    this.values.push(...values)
     return this
+  }
+
+  /** Adds a condition, unless its value is undefined. */
+  addIf(condition: string, value: SqlValue | undefined): this {
+    return value === undefined ? this : this.add(condition, value)
   }
 
   /** Adds that one of the columns contains a text, in letters of any case. Undefined adds nothing. */

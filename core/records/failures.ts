@@ -77,9 +77,9 @@ export class Failures {
   /** Returns failures, newest first. */
   async list({ before, key, code }: FailureFilter, count: number): Promise<RecordedFailure[]> {
     const where = new Where()
-      .add('f.id < ?', before === undefined ? undefined : bytesOfId(before))
-      .add('f.key = (SELECT no FROM keys WHERE id = ?)', key)
-      .add('f.code = ?', code)
+      .addIf('f.id < ?', before === undefined ? undefined : bytesOfId(before))
+      .addIf('f.key = (SELECT no FROM keys WHERE id = ?)', key)
+      .addIf('f.code = ?', code)
     const rows = await this.#database.all(`${SELECT} ${where.text} ORDER BY f.id DESC LIMIT ?`, [
       ...where.values,
       count,

@@ -70,7 +70,7 @@ const IDS_MAX = 10_000
 /** What is read of an exchange. */
 const COLUMNS = ENTRY_COLUMNS.join(', ')
 
-/** Returns the id before all that begin at a time or later. @param ms milliseconds since the epoch */
+/** Returns the smallest id of an exchange that begins at a time. @param ms milliseconds since the epoch */
 function boundAt(ms: number | undefined): Buffer | undefined {
   return ms === undefined ? undefined : Buffer.from(boundOf(ms), 'hex')
 }
@@ -96,10 +96,10 @@ export class History {
   async entries({ account, key }: Whose, { before, from, to, count }: HistoryRange): Promise<HistoryEntry[]> {
     const where = new Where()
       .add(OF_ACCOUNT, account)
-      .add(key === account ? OF_KEY : OF_OTHER_KEY, key)
-      .add('ordinal < ?', before)
-      .add('ended >= ?', from)
-      .add('ended <= ?', to)
+      .addIf(key === account ? OF_KEY : OF_OTHER_KEY, key)
+      .addIf('ordinal < ?', before)
+      .addIf('ended >= ?', from)
+      .addIf('ended <= ?', to)
     const rows = await this.#database.all(
       `SELECT ${COLUMNS} FROM exchanges ${where.text} ORDER BY ordinal DESC LIMIT ?`,
       [...where.values, count],
@@ -165,9 +165,9 @@ export class History {
     count: number,
   ): Promise<(HistoryEntry & { readonly account: string })[]> {
     const where = new Where()
-      .add('e.id < ?', before === undefined ? undefined : bytesOfId(before))
-      .add('e.id >= ?', boundAt(from))
-      .add('e.id < ?', boundAt(to === undefined ? undefined : to + 1))
+      .addIf('e.id < ?', before === undefined ? undefined : bytesOfId(before))
+      .addIf('e.id >= ?', boundAt(from))
+      .addIf('e.id < ?', boundAt(to === undefined ? undefined : to + 1))
     const rows = await this.#database.all(
       `SELECT ${ENTRY_COLUMNS.map(name => `e.${name}`).join(', ')}, a.id AS owner
        FROM exchanges e JOIN accounts a ON a.no = e.account ${where.text} ORDER BY e.id DESC LIMIT ?`,

@@ -116,9 +116,9 @@ export function searchOf(
   }
   const [condition, ...values] = state === undefined ? ["k.status <> 'deleted'"] : STATES[state](now)
   where
-    .add('k.type = ?', type)
-    .add('k.batch = ?', batch)
-    .add('k.account = (SELECT no FROM accounts WHERE id = ?)', account)
+    .addIf('k.type = ?', type)
+    .addIf('k.batch = ?', batch)
+    .addIf('k.account = (SELECT no FROM accounts WHERE id = ?)', account)
     .add(condition, ...values)
     .search(dialect, text, [...SEARCHED.map(name => `k.${name}`), 'a.external'])
   return {

@@ -22,6 +22,7 @@ import { askedOf, type Plan } from '../../core/plans/plan.ts'
 import { statesIn } from '../../core/plans/state.ts'
 import type { WindowTerms } from '../../core/plans/terms.ts'
 import type { HistoryEntry } from '../../core/records/entry.ts'
+import type { RecordedKey } from '../../core/records/key-records.ts'
 import type { HistoryRange } from '../../core/records/history.ts'
 import { findServer } from '../../core/store/managed.ts'
 import { RealRedis } from '../redis.ts'
@@ -240,6 +241,44 @@ t.test(
     t.same(await sums(), before)
   },
 )
+
+t.test('a day is not filled without what a plan pays for a request that ends meanwhile', { skip }, async t => {
+  const { ledger, scripts, hold, settle } = await planned(t)
+  const running = await hold(50n)
+  const record = scripts.keys.record(running)
+  const { keys: records } = ledger.records
+  const usedOn = records.usedOn.bind(records)
+  records.usedOn = async (...args) => {
+    records.usedOn = usedOn
+    await settle(running, 50n)
+    await hold(1n)
+    return usedOn(...args)
+  }
+  const today = utcDay(Date.now())
+  await ledger.reads.days.fillDay(running, today)
+  t.equal(await scripts.redis.hget(record, FIELDS.keyWindows), null)
+  const windows = await ledger.reads.days.fillDay(running, today)
+  t.match(statesIn(windows).byPlace.get(0), { used: 50n, held: 1n })
+  t.equal(await scripts.redis.hget(record, FIELDS.keyWindows), windows)
+})
+
+t.test('the day of a moved key is added up again when what ran on its plan before has ended', { skip }, async t => {
+  const { ledger, scripts, hold, settle } = await planned(t)
+  const running = await hold(50n)
+  const key = String(running.key)
+  const owner = { name: '', externalId: '', metadata: {}, credits: 1000n }
+  const account = await new Balances(ledger, Date.now).create(owner)
+  await new Keys(ledger, 0, Date.now).changes.move(key, account)
+  const moved = { account, key }
+  await ledger.reads.days.fillDay(moved, utcDay(Date.now()))
+  const inStore = () => scripts.redis.hget(scripts.keys.record(moved), FIELDS.keyWindows)
+  t.equal(statesIn(await inStore()).byPlace.get(0)?.used, 0n)
+  await settle(running, 50n)
+  await ledger.restorer.restore((await ledger.records.keys.get(key)) as RecordedKey)
+  t.equal(await inStore(), null)
+  const windows = await ledger.reads.days.fillDay(moved, utcDay(Date.now()))
+  t.equal(statesIn(windows).byPlace.get(0)?.used, 50n)
+})
 
 t.test('a short page of entries is not taken for the last one', async t => {
   const ofOrdinals = (...ordinals: number[]) => ordinals.map(ordinal => ({ ordinal }) as HistoryEntry)

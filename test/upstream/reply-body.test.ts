@@ -6,7 +6,7 @@ import { Client } from 'undici'
 import { CHUNK_BYTES, UpstreamBody } from '../../core/upstream/connection/reply-body.ts'
 
 const BODY_BYTES = 16 * 1024 * 1024
-/** What undici hands over of a connection before it looks whether it should go on. */
+/** More than a socket has buffered when it is read: undici hands over all of that before a pause counts. */
 const READ_AT_ONCE_BYTES = 256 * 1024
 
 t.test('a body that is read slowly leaves its provider waiting, and keeps little itself', async t => {

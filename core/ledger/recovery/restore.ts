@@ -3,7 +3,7 @@
  * it is applied by id and number, so repeating it changes nothing.
  */
 import { OF_SUMS } from '../script/buckets.ts'
-import { operation, readFields } from '../script/names.ts'
+import { FIELDS, operation, readFields } from '../script/names.ts'
 import { elsewhereOf } from './elsewhere.ts'
 import { leaseName, ownerOf, pointerTo } from '../script/store-keys.ts'
 import { planFrom } from '../../plans/plan.ts'
@@ -74,6 +74,9 @@ export class Restorer {
       if (running > 0 && other !== before) await this.#put(key, other)
     // Until then, requests could begin on the account before.
     const now = await this.#put(key, account)
+    // What a plan has covered there changes nothing of what was charged. The day is added up again when all of it has ended.
+    const record = keys.record({ account, key: id })
+    if (now === 'whole') await orUnavailable(this.#scripts.redis.hdel(record, FIELDS.keyWindows))
     return hadBefore === 'old' ? 'old' : now
   }
 

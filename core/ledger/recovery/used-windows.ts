@@ -128,10 +128,10 @@ export async function* entriesBack(
   for (let before = last === undefined ? undefined : last + 1; ;) {
     const page = await entries({ before, from, count: PAGE })
     yield* page
-    // A page may be short: what ended again after it was read on another page is not on this one.
-    const last = page.at(-1)
-    if (!last) return
-    before = last.ordinal
+    const oldest = page.at(-1)
+    // Another page than the newest may be short: an exchange that has ended again has a newer ordinal, and leaves its old place.
+    if (!oldest || (before === undefined && page.length < PAGE)) return
+    before = oldest.ordinal
   }
 }
 

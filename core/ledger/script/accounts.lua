@@ -23,10 +23,11 @@ operations.open = function(key, arg)
   if sums then
     if arg.shared ~= '1' or sums.part then return 'ok' end
     local charged = added(added(sums.granted, whole(-sums.balance)), whole(-sums.held))
-    local rest = { charged = charged, held = sums.held, holds = sums.holds }
+    local rest = { charged = charged, held = sums.held, holds = sums.holds, ends = sums.ordinal }
     for _, owner in ipairs(ownersIn(account)) do
       local part = readSums(account, owner).part
-      rest = { charged = less(rest.charged, part.charged), held = rest.held - part.held, holds = rest.holds - part.holds }
+      rest.charged = less(rest.charged, part.charged)
+      rest.held, rest.holds = rest.held - part.held, rest.holds - part.holds
     end
     sums.part = rest
     writeSums(account, '', sums)
@@ -122,14 +123,14 @@ local function leasedHolds(leases, account, prefix)
 end
 
 -- fill: writes the windows of a key, if the store has none. windows has what its entries were charged; its running holds claim
--- what they hold. seen is the part of the key, or the ordinal of an account that is the key's own, before the entries were read.
--- Answers 'changed' if that has changed, or what the key was charged elsewhere; otherwise its windows.
+-- what they hold. seen is how often something of the key had ended, or the ordinal of an account of its own, before the entries
+-- were read. Answers 'changed' if that has changed, or what the key was charged elsewhere; otherwise its windows.
 operations.fill = function(key, arg)
   local sums = readSums(key.account, arg.owner)
-  local seen = sums and (sums.part and partText(sums.part) or whole(sums.ordinal))
   local keyWindows, elsewhere = unpack(redis.call('HMGET', key.record, field.keyWindows, field.elsewhere))
-  if seen ~= arg.seen or (elsewhere or '') ~= arg.elsewhere then return 'changed' end
   if keyWindows then return 'ok ' .. keyWindows end
+  local seen = sums and whole(sums.part and sums.part.ends or sums.ordinal)
+  if seen ~= arg.seen or (elsewhere or '') ~= arg.elsewhere then return 'changed' end
   local own = readWindows(arg.windows)
   for _, hold in ipairs(sums.holds > 0 and leasedHolds(key.leases, arg.name, arg.holdPrefix) or {}) do
     local held, floor, bucket, ended, slotOrSharer, text, notes = readHold(hold.text or '')
@@ -306,7 +307,8 @@ operations.recount = function(key, arg)
       local of = by[owner] or { held = 0, holds = 0 }
       if part and (part.held ~= of.held or part.holds ~= of.holds) then
         isChanged = true
-        redis.call('HSET', key.account, PART .. owner, string.format('%s %.0f %.0f', part.charged, of.held, of.holds))
+        part.held, part.holds = of.held, of.holds
+        redis.call('HSET', key.account, PART .. owner, partText(part))
       end
       local record = recordOf(key.account, owner)
       isChanged = recountWindows(record, field.keyWindows, claimed, 'ofKey', owner) or isChanged

@@ -126,9 +126,9 @@ local function added(one, other)
 end
 
 -- The sums of an account: what is left, what is held, the number of holds, the last ordinal, and what was granted. If several
--- keys spend from it, it has a part for each: a field with what the key was charged, what it holds, and the number of its
--- holds. The field is named after the key; '' stands for the key with the name of the account. Only the part of one key is
--- read. Nil if the account is not here. Every end of a hold changes the sums.
+-- keys spend from it, it has a part for each: a field with what the key was charged, what it holds, the number of its holds, and
+-- how often something of it has ended. The field is named after the key; '' stands for the key with the name of the account. Only
+-- the part of one key is read. Nil if the account is not here. Every end of a hold changes the sums.
 local PART = field.part
 
 -- further: names of fields that are read with them. Their values follow.
@@ -139,8 +139,8 @@ local function readSums(account, owner, further)
   local sums = { balance = tonumber(found[1]), held = tonumber(found[2]), holds = tonumber(found[3]),
     ordinal = tonumber(found[4]), granted = found[5] }
   if found[6] or owner ~= '' then
-    local charged, held, holds = string.match(found[6] or '0 0 0', '^(%S+) (%S+) (%S+)$')
-    sums.part = { charged = charged, held = tonumber(held), holds = tonumber(holds) }
+    local charged, held, holds, ends = string.match(found[6] or '0 0 0', '^(%S+) (%S+) (%S+) ?(%d*)$')
+    sums.part = { charged = charged, held = tonumber(held), holds = tonumber(holds), ends = tonumber(ends) or 0 }
   end
   return sums, unpack(found, 7)
 end
@@ -152,11 +152,13 @@ local function book(sums, charge, held, holds)
   local part = sums.part
   if part then
     part.charged, part.held, part.holds = added(part.charged, whole(charge)), part.held + held, part.holds + holds
+    -- What a plan covers changes nothing else.
+    if held <= 0 then part.ends = part.ends + 1 end
   end
 end
 
 local function partText(part)
-  return string.format('%s %.0f %.0f', part.charged, part.held, part.holds)
+  return string.format('%s %.0f %.0f %.0f', part.charged, part.held, part.holds, part.ends)
 end
 
 -- more: further fields with their values.

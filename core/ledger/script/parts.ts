@@ -3,19 +3,21 @@ import { FIELDS } from './names.ts'
 import { ownerOf, type Spender } from './store-keys.ts'
 
 /**
- * Prefix of the fields of an account that have what a key was charged, what it holds, and the number of its holds. The key
- * with the name of the account has the field without more.
+ * Prefix of the fields of an account that have what a key was charged, what it holds, the number of its holds, and how often
+ * something of it has ended. The key with the name of the account has the field without more.
  */
 const PART = FIELDS.part
-
-/** The field of a key that has not spent yet from an account of several keys, as the script writes it. */
-export const NO_PART = '0 0 0'
 
 /** What a key has of an account. Amounts are nano-credits. */
 export interface Part {
   readonly charged: bigint
   readonly held: bigint
   readonly holds: number
+}
+
+/** Returns how often something of a key has ended, from its field. */
+export function endsIn(text: string | null): string {
+  return text?.split(' ')[3] ?? '0'
 }
 
 /** Returns the field of an account that has the part of a key. */
@@ -29,11 +31,11 @@ export function partField(spender: Spender): string {
  */
 export function partOf(spender: Spender, text: string | null): Part | undefined {
   if (text !== null) return read(text)
-  return ownerOf(spender) === '' ? undefined : read(NO_PART)
+  return ownerOf(spender) === '' ? undefined : read('')
 }
 
 function read(text: string): Part {
-  const [charged = '0', held = '0', holds = '0'] = text.split(' ')
+  const [charged = '0', held = '0', holds = '0'] = text === '' ? [] : text.split(' ')
   return { charged: BigInt(charged), held: BigInt(held), holds: Number(holds) }
 }
 

@@ -73,7 +73,7 @@ function fewer(series, length) {
 }
 
 function daysTable(title, days, series, totals) {
-  const places = days.keys().filter(at => totals[at] > 0)
+  const places = days.map((_, at) => at).filter(at => totals[at] > 0)
   const columns = [
     { name: 'Day (UTC)', heading: true, cell: at => days[at] },
     ...[...series, { name: 'All', values: totals }].map(({ name, values }) => ({
@@ -82,7 +82,7 @@ function daysTable(title, days, series, totals) {
       cell: at => amount(values[at] ?? 0),
     })),
   ]
-  return tableOf(title, columns, [...places].reverse())
+  return tableOf(title, columns, places.reverse())
 }
 
 function draw(UPlot, plot, days, series) {

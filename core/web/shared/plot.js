@@ -13,6 +13,8 @@ export const plotLibrary = import('./uplot.js').then(
 /** Returns the value of a colour of the page, as it is in light or dark at this moment. @param {string} name */
 export function color(name) {
   const probe = document.body.appendChild(document.createElement('i'))
+  // With forced colours, all would be the colour of text.
+  probe.style.forcedColorAdjust = 'none'
   probe.style.color = `var(${name})`
   const shown = getComputedStyle(probe).color
   probe.remove()

@@ -14,7 +14,7 @@ import { h } from './dom.js'
  * @param {{ class?: string, foot?: any, empty?: string }} [more] with the class `cards`, each row is a card on a phone
  */
 export function tableOf(caption, columns, rows, { class: className = '', foot, empty = '' } = {}) {
-  const body = rows.length === 0 ? emptyRow(columns, empty) : rows.map(row => rowOf(row, columns))
+  const body = rows.length === 0 && empty !== '' ? emptyRow(columns, empty) : rows.map(row => rowOf(row, columns))
   return scrolling(caption, className, columns.map(headOf), h('tbody', {}, body), foot && h('tfoot', {}, foot))
 }
 
