@@ -177,6 +177,6 @@ function rangeOf(name: Column | 'headers', cost: Cost): string {
   if (name === 'headers') return String(count)
   // How calls of the system, turns of the event loop and runs of the recording meet requests depends on the machine.
   const isByMachine = name === 'turns' || name === 'reads' || name === 'writes' || Number.isNaN(cost.turns)
-  const room = Math.max(count * (isByMachine ? 0.4 : 0.1), 0.3)
+  const room = Math.max(count * (isByMachine ? 0.7 : 0.1), 0.3)
   return `${Math.max(0, count - room).toFixed(1)} to ${(count + room).toFixed(1)}`
 }
