@@ -359,7 +359,7 @@ function holdRequest(
   const floor = (): ReturnType<HoldRequest['floor']> => {
     const parts = metering.delivered(x, charged, (x as Partial<Metered>).runningHold?.isStreaming === true)
     const counted = parts.reduce((sum, { usage }) => sum + metering.countedTokens(usage, x.key.plan?.cached), 0)
-    return { ...floorOf(parts, metering.priceNameOf(x, parts, charged)), tokens: counted }
+    return { ...floorOf(parts, metering.answeredBy(x, parts, charged)), tokens: counted }
   }
   const { spender, version, rotation } = x.key
   const request: HoldRequest = {

@@ -28,10 +28,23 @@ export function chargeNotes(
   }
 }
 
-/** Returns the cost of a reply so far, with its notes, for the entry that is written if the gateway dies. */
-export function floorOf(parts: readonly BilledUsage[], price: string): { charge: bigint; notes: Partial<Notes> } {
+/**
+ * Returns the cost of a reply so far, with its notes, for the entry that is written if the gateway dies.
+ * @param by the model that answered, if it is not the one that was asked for, and the name of the price
+ */
+export function floorOf(
+  parts: readonly BilledUsage[],
+  by: { readonly served: string | undefined; readonly priceName: string },
+): { charge: bigint; notes: Partial<Notes> } {
   if (parts.length === 0) return { charge: 0n, notes: {} }
-  return { charge: chargeAll(parts), notes: { ...chargeNotes(parts), usageSource: 'estimated', price } }
+  const { served, priceName: price } = by
+  const notes = {
+    ...chargeNotes(parts),
+    usageSource: 'estimated',
+    price,
+    ...(served !== undefined && { served }),
+  } as const
+  return { charge: chargeAll(parts), notes }
 }
 
 /** Returns the parts of an entry's charge. Empty if the entry names no usage or no price version. */

@@ -152,21 +152,21 @@ export function billFor(x: Billable, outcome: Outcome, terms: Terms): Bill {
   return {
     ...charged,
     failed,
-    served: otherServer(x.model.entry, x.tally, terms)?.id,
-    priceName: priceNameOf(x, parts, terms),
+    ...answeredBy(x, parts, terms),
     unread: charged.billed ? [...x.tally.unread, ...surprises(x, charged, terms, reported)] : x.tally.unread,
   }
 }
 
-/** Returns the name of the price by which a request is charged: that of the model that answered, if its price is taken. */
-export function priceNameOf(
+/** Returns which model answered, if it is another one of the key type, and the name of the price by which a request is charged. */
+export function answeredBy(
   { model: { entry }, tally }: Billable,
   [first]: readonly BilledUsage[],
   terms: Terms,
-): string {
-  if (first === undefined || first.price === entry.price) return entry.priceName
-  const others = [otherServer(entry, tally, terms), ...terms.extras.models.values()]
-  return (others.find(other => other?.price === first.price) ?? entry).priceName
+): Pick<Bill, 'served' | 'priceName'> {
+  const server = otherServer(entry, tally, terms)
+  const isOther = first !== undefined && first.price !== entry.price
+  const priced = isOther && [server, ...terms.extras.models.values()].find(other => other?.price === first.price)
+  return { served: server?.id, priceName: (priced || entry).priceName }
 }
 
 /** What a reply used beyond what was asked for, or without reporting it. */

@@ -1,5 +1,5 @@
 /** The metering functions for the metering stage: holds, charges, and notes for the history. */
-export { type Bill, billFor, priceNameOf } from './bill.ts'
+export { answeredBy, type Bill, billFor } from './bill.ts'
 export { type AskedTokens, boundsOf, countedTokens, limitsOf, listedIds, modelsFor } from './bounds.ts'
 export { callsFor, delivered, heldCalls, holdFor, outputOf, reportedParts, tokensHeld } from './charge.ts'
 export { costOf } from './cost.ts'

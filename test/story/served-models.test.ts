@@ -2,6 +2,7 @@
 import t from 'tap'
 import type { FormatName } from '../../core/formats/index.ts'
 import { usageBy } from '../../core/records/usage.ts'
+import { operations, until } from '../gateway.ts'
 import type { Edit } from '../gateway-file.ts'
 import { scene } from '../scene.ts'
 import { DONE, typed } from '../stream-events.ts'
@@ -145,4 +146,25 @@ t.test('a request with an advisor pays the cheaper price too, if another model t
   t.equal((await g.call(path, { key, body: { ...body, model: 'dear', tools } })).status, 200)
   const price = { price: 'small', cost_nano: String(1000 * 1000 + 50 * 5000), unpriced: [] }
   t.match(await g.settled(key), [{ model: 'dear', served_model: 'cheap', ...price }])
+})
+
+t.test('a request whose gateway died names the price that it is charged at', async t => {
+  const { g, upstream } = await scene(t, file => edit(file).set('ledger.lease', '600ms').set('ledger.reapEvery', '1h'))
+  const { type, path, body, answer } = FORMS['chat-completions']
+  const [begun = ''] = String(answer('cheap-20260101', true)).split(/(?<=\n\n)/)
+  upstream.script = (_received, res) => void res.writeHead(200, { 'content-type': 'text/event-stream' }).write(begun)
+  const key = await g.key(type)
+  const renewals = operations(g, 'renew')
+  const controller = new AbortController()
+  t.teardown(() => controller.abort())
+  const asked = { ...body, model: 'dear', stream: true }
+  const reply = await g.open(path, { key, body: asked, signal: controller.signal })
+  await reply.body?.getReader().read()
+  const before = renewals.length
+  await until(() => renewals.length > before + 1)
+  const { scripts, background } = g.gateway.ledger
+  const run = scripts.run.bind(scripts)
+  scripts.run = operation => (operation.name === 'renew' ? Promise.resolve(['ok']) : run(operation))
+  await until(async () => (await background.reap()) > 0)
+  t.match(await g.history(key), [{ type: 'reaped', model: 'dear', served_model: 'cheap', price: 'small' }])
 })
