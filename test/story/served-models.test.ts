@@ -151,7 +151,7 @@ t.test('a request with an advisor pays the cheaper price too, if another model t
 t.test('a request whose gateway died names the price that it is charged at', async t => {
   const { g, upstream } = await scene(t, file => edit(file).set('ledger.lease', '600ms').set('ledger.reapEvery', '1h'))
   const { type, path, body, answer } = FORMS['chat-completions']
-  const [begun = ''] = String(answer('cheap-20260101', true)).split(/(?<=\n\n)/)
+  const [begun = ''] = (answer('cheap-20260101', true) as string).split(/(?<=\n\n)/)
   upstream.script = (_received, res) => void res.writeHead(200, { 'content-type': 'text/event-stream' }).write(begun)
   const key = await g.key(type)
   const renewals = operations(g, 'renew')
