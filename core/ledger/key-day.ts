@@ -17,7 +17,7 @@ interface UsedDay {
   /** Its windows as the script writes them. */
   readonly windows: string
   /**
-   * How often something of the key had ended, or the ordinal of an account of its own, before the entries were read; '' if the sum
+   * The number of the key that grows with each end, or the ordinal of an account of its own, before the entries were read; '' if the sum
    * is known to be wrong.
    */
   readonly seen: string

@@ -6,6 +6,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import type { Config, LedgerConfig } from '../config/config.ts'
 import type { Environment } from '../lib/environment.ts'
 import { timeOfId } from '../lib/ids.ts'
+import type { Log } from '../lib/log.ts'
 import { SwapList } from '../lib/swap-list.ts'
 import { assertMoney } from '../money/assertions.ts'
 import type { HistoryEntry } from '../records/entry.ts'
@@ -48,8 +49,10 @@ import { StoredObjects } from './stored-objects.ts'
 /** Balances are below this amount in nano-credits, so that the script calculates exactly. */
 const EXACT_MAX = 2n ** 53n
 
-/** Tries to fill the day of a key, which fail if something of the key ends meanwhile. Without it, a new request gets 503. */
+/** Tries to fill the day of a key, which fail if something of the key ends meanwhile. Then a new request gets 503. */
 const FILL_TRIES = 50
+/** Those of a stream, which waits meanwhile. Then it is held without the day. */
+const FILL_TRIES_OF_STREAM = 3
 /** Milliseconds between two of them. */
 const FILL_PAUSE_MS = 20
 
@@ -83,6 +86,7 @@ export class Ledger {
   /** Milliseconds for which entries are kept. */
   readonly historyMs: number
   readonly #config: LedgerConfig
+  readonly #log: Log
   readonly #buckets = new Buckets()
   readonly #live = new SwapList<Hold>()
   readonly #renewals: Renewals
@@ -107,6 +111,7 @@ export class Ledger {
     continuity.onReopened = () => this.#deliveries.repeat()
     const storeNow = (): number => continuity.now()
     this.#config = config.ledger
+    this.#log = log
     this.historyMs = config.ledger.historyMs
     this.scripts = scripts
     this.records = records
@@ -205,7 +210,7 @@ export class Ledger {
     const bucket = this.#buckets.choose(account, this.continuity.now())
     let answer: readonly string[]
     try {
-      answer = await this.#filled(request, () => this.#requested(request, bucket))
+      answer = await this.#filled(request, FILL_TRIES, () => this.#requested(request, bucket))
       if (answer[0] === 'unfilled') throw unavailable(new Error('what a key has used today is unclear'))
     } catch (thrown) {
       const end: HoldEnd = { charge: 0n, kind: 'void', notes: request.notes }
@@ -231,26 +236,30 @@ export class Ledger {
   }
 
   /**
-   * Runs an operation. If the store has no sum of the day of its key, that is added up, and the operation runs again. Answers
-   * `unfilled` if it cannot be added up.
+   * Runs an operation. If the store has no sum of the day of its key, that is added up, and the operation runs again.
+   * @returns its answer: `unfilled` if something of the key has ended in each try
+   * @throws GatewayError unavailable, also if the records are
    */
-  async #filled(spender: Spender, run: () => Promise<readonly string[]>): Promise<readonly string[]> {
+  async #filled(spender: Spender, most: number, run: () => Promise<readonly string[]>): Promise<readonly string[]> {
     for (let tries = 0; ; tries++) {
       const answer = await run()
-      if (answer[0] !== 'unfilled' || tries === FILL_TRIES) return answer
+      if (answer[0] !== 'unfilled' || tries === most) return answer
       if (tries > 0) await sleep(FILL_PAUSE_MS)
-      try {
-        await this.reads.days.fillDay(spender, utcDay(this.continuity.now()))
-      } catch {
-        return answer
-      }
+      await this.reads.days.fillDay(spender, utcDay(this.continuity.now()))
     }
   }
 
   /** Extends a hold. What is held counts in the day of its key, if that can be known. A stream must not go on without a hold. */
   async #extended(hold: Hold, amount: bigint): Promise<readonly string[]> {
-    const answer = await this.#filled(hold, async () => (hold.over ? ['gone'] : this.#settler.extend(hold, amount)))
-    return answer[0] === 'unfilled' ? this.#settler.extend(hold, amount, false) : answer
+    const extend = async (countsDay: boolean): Promise<readonly string[]> =>
+      hold.over ? ['gone'] : this.#settler.extend(hold, amount, countsDay)
+    const first = await extend(true)
+    if (first[0] !== 'unfilled') return first
+    const answer = await this.#filled(hold, FILL_TRIES_OF_STREAM, () => extend(true)).catch((cause: unknown) => {
+      this.#log.warn({ exchange: hold.id, err: cause }, 'a hold grows without the day of its key')
+      return first
+    })
+    return answer[0] === 'unfilled' ? extend(false) : answer
   }
 
   /** Asks the store for a hold. */

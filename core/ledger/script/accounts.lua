@@ -123,7 +123,7 @@ local function leasedHolds(leases, account, prefix)
 end
 
 -- fill: writes the windows of a key, if the store has none. windows has what its entries were charged; its running holds claim
--- what they hold. seen is how often something of the key had ended, or the ordinal of an account of its own, before the entries
+-- what they hold. seen is the number of the key that grows with each end, or the ordinal of an account of its own, before the entries
 -- were read. Answers 'changed' if that has changed, or what the key was charged elsewhere; otherwise its windows.
 operations.fill = function(key, arg)
   local sums = readSums(key.account, arg.owner)

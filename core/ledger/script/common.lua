@@ -127,7 +127,7 @@ end
 
 -- The sums of an account: what is left, what is held, the number of holds, the last ordinal, and what was granted. If several
 -- keys spend from it, it has a part for each: a field with what the key was charged, what it holds, the number of its holds, and
--- how often something of it has ended. The field is named after the key; '' stands for the key with the name of the account. Only
+-- a number that grows with each end. The field is named after the key; '' stands for the key with the name of the account. Only
 -- the part of one key is read. Nil if the account is not here. Every end of a hold changes the sums.
 local PART = field.part
 

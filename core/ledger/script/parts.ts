@@ -3,8 +3,8 @@ import { FIELDS } from './names.ts'
 import { ownerOf, type Spender } from './store-keys.ts'
 
 /**
- * Prefix of the fields of an account that have what a key was charged, what it holds, the number of its holds, and how often
- * something of it has ended. The key with the name of the account has the field without more.
+ * Prefix of the fields of an account that have what a key was charged, what it holds, the number of its holds, and a number
+ * that grows with each end. The key with the name of the account has the field without more.
  */
 const PART = FIELDS.part
 
@@ -15,7 +15,7 @@ export interface Part {
   readonly holds: number
 }
 
-/** Returns how often something of a key has ended, from its field. */
+/** Returns the number of a key that grows with each end, from its field. */
 export function endsIn(text: string | null): string {
   return text?.split(' ')[3] ?? '0'
 }
