@@ -1,7 +1,8 @@
 /** Adds up what a key has used today when its limit of the day is asked for and the store has no sum. */
+import { setTimeout } from 'node:timers/promises'
 import type { Redis } from 'ioredis'
 import { type Span } from '../plans/calendar.ts'
-import { keyWindowsUsed } from '../plans/limits.ts'
+import { keyWindowsUsed, utcDay } from '../plans/limits.ts'
 import { counted, countedDay, dayOf } from '../records/entry.ts'
 import type { Records } from '../records/records.ts'
 import { orUnavailable, unavailable } from '../records/unavailable.ts'
@@ -11,6 +12,13 @@ import { endsIn, partField } from './script/parts.ts'
 import type { Scripts } from './script/scripts.ts'
 import { ownerOf, type Spender } from './script/store-keys.ts'
 import { type StreamEntry, unrecorded } from './script/stream.ts'
+
+/** Tries to fill the day of a key, which fail if something of the key ends meanwhile. Then a new request gets 503. */
+export const TRIES = 50
+/** Those of a stream, which waits meanwhile. Then it is held without the day. */
+export const TRIES_OF_STREAM = 3
+/** Milliseconds between two of them. */
+const PAUSE_MS = 20
 
 /** What a key has used of a day. */
 interface UsedDay {
@@ -35,6 +43,25 @@ export class KeyDays {
   constructor(scripts: Scripts, records: Records) {
     this.#scripts = scripts
     this.#records = records
+  }
+
+  /**
+   * Runs an operation. If the store has no sum of the day of its key, that is added up, and the operation runs again.
+   * @returns its answer: `unfilled` if something of the key has ended in each try
+   * @throws GatewayError unavailable, also if the records are
+   */
+  async filled(
+    spender: Spender,
+    most: number,
+    store: { now(): number },
+    run: () => Promise<readonly string[]>,
+  ): Promise<readonly string[]> {
+    for (let tries = 0; ; tries++) {
+      const answer = await run()
+      if (answer[0] !== 'unfilled' || tries === most) return answer
+      if (tries > 0) await setTimeout(PAUSE_MS)
+      await this.fillDay(spender, utcDay(store.now()))
+    }
   }
 
   /**

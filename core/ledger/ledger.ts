@@ -11,7 +11,6 @@ import { SwapList } from '../lib/swap-list.ts'
 import { assertMoney } from '../money/assertions.ts'
 import type { HistoryEntry } from '../records/entry.ts'
 import type { Records } from '../records/records.ts'
-import { utcDay } from '../plans/limits.ts'
 import type { Store } from '../store/store.ts'
 import { Accounts } from './accounts.ts'
 import { Background } from './background.ts'
@@ -30,6 +29,7 @@ import {
 import { Deliveries } from './deliveries.ts'
 import { UncertainHolds } from './uncertain-holds.ts'
 import { KeptItems } from './kept-items.ts'
+import { TRIES, TRIES_OF_STREAM } from './key-day.ts'
 import { limitedFrom, standingFrom } from './hold-answers.ts'
 import { holdOperation } from './operations.ts'
 import { PriceBook } from './price-book.ts'
@@ -40,7 +40,6 @@ import { CLOSED_STORE } from './recovery/refusals.ts'
 import { Restorer } from './recovery/restore.ts'
 import { operation } from './script/names.ts'
 import { Scripts } from './script/scripts.ts'
-import type { Spender } from './script/store-keys.ts'
 import { orUnavailable, unavailable } from '../records/unavailable.ts'
 import { type Settlement, settlementOf } from './settlement.ts'
 import { inTime, Settler } from './settler.ts'
@@ -48,13 +47,6 @@ import { StoredObjects } from './stored-objects.ts'
 
 /** Balances are below this amount in nano-credits, so that the script calculates exactly. */
 const EXACT_MAX = 2n ** 53n
-
-/** Tries to fill the day of a key, which fail if something of the key ends meanwhile. Then a new request gets 503. */
-const FILL_TRIES = 50
-/** Those of a stream, which waits meanwhile. Then it is held without the day. */
-const FILL_TRIES_OF_STREAM = 3
-/** Milliseconds between two of them. */
-const FILL_PAUSE_MS = 20
 
 /** Interval at which recorded settlements are dropped, in milliseconds. */
 const DROP_EVERY_MS = 1000
@@ -210,7 +202,7 @@ export class Ledger {
     const bucket = this.#buckets.choose(account, this.continuity.now())
     let answer: readonly string[]
     try {
-      answer = await this.#filled(request, FILL_TRIES, () => this.#requested(request, bucket))
+      answer = await this.reads.days.filled(request, TRIES, this.continuity, () => this.#requested(request, bucket))
       if (answer[0] === 'unfilled') throw unavailable(new Error('what a key has used today is unclear'))
     } catch (thrown) {
       const end: HoldEnd = { charge: 0n, kind: 'void', notes: request.notes }
@@ -235,27 +227,14 @@ export class Ledger {
     return limitedFrom(answer) ?? { kind: kind as 'busy' }
   }
 
-  /**
-   * Runs an operation. If the store has no sum of the day of its key, that is added up, and the operation runs again.
-   * @returns its answer: `unfilled` if something of the key has ended in each try
-   * @throws GatewayError unavailable, also if the records are
-   */
-  async #filled(spender: Spender, most: number, run: () => Promise<readonly string[]>): Promise<readonly string[]> {
-    for (let tries = 0; ; tries++) {
-      const answer = await run()
-      if (answer[0] !== 'unfilled' || tries === most) return answer
-      if (tries > 0) await sleep(FILL_PAUSE_MS)
-      await this.reads.days.fillDay(spender, utcDay(this.continuity.now()))
-    }
-  }
-
   /** Extends a hold. What is held counts in the day of its key, if that can be known. A stream must not go on without a hold. */
   async #extended(hold: Hold, amount: bigint): Promise<readonly string[]> {
     const extend = async (countsDay: boolean): Promise<readonly string[]> =>
       hold.over ? ['gone'] : this.#settler.extend(hold, amount, countsDay)
     const first = await extend(true)
     if (first[0] !== 'unfilled') return first
-    const answer = await this.#filled(hold, FILL_TRIES_OF_STREAM, () => extend(true)).catch((cause: unknown) => {
+    const filling = this.reads.days.filled(hold, TRIES_OF_STREAM, this.continuity, () => extend(true))
+    const answer = await filling.catch((cause: unknown) => {
       this.#log.warn({ exchange: hold.id, err: cause }, 'a hold grows without the day of its key')
       return first
     })
