@@ -3,7 +3,7 @@ import type { Config } from '../config/config.ts'
 import type { Reached } from '../keys/recorded.ts'
 import type { Keys } from '../keys/keys.ts'
 import type { Environment } from '../lib/environment.ts'
-import { suggest } from '../lib/suggest.ts'
+import { suggestion } from '../lib/suggest.ts'
 import { keyView } from '../operator/key-view.ts'
 import { addAudit } from '../records/audit-log.ts'
 import type { Sql } from '../records/database.ts'
@@ -46,10 +46,8 @@ export async function editKey(
   if (manage !== undefined && manage !== 'yes' && manage !== 'no') throw new UsageError('--manage takes yes or no')
   checkName('--name', name ?? '')
   checkName('--label', label ?? '')
-  if (type !== undefined && !config.keyTypes.has(type)) {
-    const hint = suggest(type, config.keyTypes.keys())
-    throw new UsageError(`there is no key type "${type}"${hint === undefined ? '' : `; ${hint}`}`)
-  }
+  if (type !== undefined && !config.keyTypes.has(type))
+    throw new UsageError(`there is no key type "${type}"${suggestion(type, config.keyTypes.keys())}`)
   const edit = {
     name,
     label,

@@ -1,7 +1,7 @@
 /** `tollgate keys …`: creates and manages customers' keys in the store that the running gateway uses. */
 import type { Config } from '../config/config.ts'
 import { duration } from '../config/units.ts'
-import { suggest } from '../lib/suggest.ts'
+import { suggestion } from '../lib/suggest.ts'
 import { addAudit } from '../records/audit-log.ts'
 import { KEY_STATES } from '../records/key-search.ts'
 import { formatCredits } from '../money/credits.ts'
@@ -46,10 +46,8 @@ export async function createKeys(environment: Environment, config: Config, optio
   const { type, name = '', batch = '', manage = false } = options
   checkName('--name', name)
   checkName('--batch', batch)
-  if (!config.keyTypes.has(type)) {
-    const hint = suggest(type, config.keyTypes.keys())
-    throw new UsageError(`there is no key type "${type}"${hint === undefined ? '' : `; ${hint}`}`)
-  }
+  if (!config.keyTypes.has(type))
+    throw new UsageError(`there is no key type "${type}"${suggestion(type, config.keyTypes.keys())}`)
   const count = options.count === undefined ? 1 : wholeOption(options.count, '--count', CREATED_MAX)
   const { account, credits } = fundsOf(options, config)
   const validity = validityOf(options, environment.now())

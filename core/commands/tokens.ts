@@ -1,6 +1,6 @@
 /** `tollgate tokens …`: the tokens by which operators and their programs use the admin API. */
 import type { Config } from '../config/config.ts'
-import { suggest } from '../lib/suggest.ts'
+import { suggestion } from '../lib/suggest.ts'
 import type { Environment } from '../lib/environment.ts'
 import { newToken, tokenView } from '../operator/token-view.ts'
 import { addAudit } from '../records/audit-log.ts'
@@ -25,10 +25,7 @@ const NAME_MAX = 200
 export async function createToken(environment: Environment, config: Config, options: TokenOptions): Promise<void> {
   const { name } = options
   const scope = SCOPES.find(each => each === options.scope)
-  if (!scope) {
-    const hint = suggest(options.scope, SCOPES)
-    throw new UsageError(`--scope is one of ${SCOPES.join(', ')}${hint === undefined ? '' : `; ${hint}`}`)
-  }
+  if (!scope) throw new UsageError(`--scope is one of ${SCOPES.join(', ')}${suggestion(options.scope, SCOPES)}`)
   if (name === '' || name.length > NAME_MAX) throw new UsageError(`--name has 1 to ${NAME_MAX} characters`)
   checkName('--name', name)
   const { token, secret, digest } = newToken(name, scope, environment.now())

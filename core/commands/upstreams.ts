@@ -1,6 +1,6 @@
 /** `tollgate upstreams`: the accounts of the upstreams, their health, and what an operator does about it. */
 import type { UpstreamAccount, Config, Upstream } from '../config/config.ts'
-import { suggest } from '../lib/suggest.ts'
+import { suggestion } from '../lib/suggest.ts'
 import { probe } from '../upstream/connection/probe.ts'
 import type { Ledger } from '../ledger/ledger.ts'
 import type { Environment } from '../lib/environment.ts'
@@ -98,6 +98,5 @@ function findAccount(config: Config, name: string): { upstream: Upstream; accoun
   const found = accountsOf(config).find(({ account }) => account.name === name)
   if (found) return found
   const names = accountsOf(config).map(({ account }) => account.name)
-  const hint = suggest(name, names)
-  throw new UsageError(`there is no account ${inOneLine(name)}${hint === undefined ? '' : `; ${hint}`}`)
+  throw new UsageError(`there is no account ${inOneLine(name)}${suggestion(name, names)}`)
 }

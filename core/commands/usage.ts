@@ -1,6 +1,6 @@
 /** `tollgate usage`: who used what, by day, from the records. */
 import type { Config } from '../config/config.ts'
-import { suggest } from '../lib/suggest.ts'
+import { suggestion } from '../lib/suggest.ts'
 import type { Environment } from '../lib/environment.ts'
 import { usageView } from '../operator/usage-view.ts'
 import { noCount } from '../records/day-sums.ts'
@@ -49,8 +49,7 @@ export async function showUsage(environment: Environment, config: Config, option
 function groupOf(text: string): UsageGroup {
   const group = USAGE_GROUPS.find(name => name === text)
   if (group) return group
-  const hint = suggest(text, USAGE_GROUPS)
-  throw new UsageError(`--by is one of ${USAGE_GROUPS.join(', ')}${hint === undefined ? '' : `; ${hint}`}`)
+  throw new UsageError(`--by is one of ${USAGE_GROUPS.join(', ')}${suggestion(text, USAGE_GROUPS)}`)
 }
 
 /** Parses `today`, `yesterday`, `7d` (so many days ago) or a date, in UTC, to days since the epoch. */

@@ -28,9 +28,7 @@ import { type StreamEntry, unrecorded } from './script/stream.ts'
 /** Maximum concurrent look-ups at the store. Others wait in this process, so that holds do not wait behind them. */
 const LOOKUPS_MAX = 4
 
-/** The fields of an account that show whether it was used, and its sums. */
-const SUMS = ['granted', 'balance', 'held', 'holds', 'ordinal'] as const
-
+const OF_ACCOUNT = ['granted', 'balance', 'held', 'holds', 'ordinal', 'windows', 'part'] as const
 /** How often counters are read again because requests were recorded meanwhile. */
 const SUMMARY_TRIES = 5
 
@@ -106,7 +104,7 @@ export class Reads {
       rates,
     } = await this.lookUp(async redis => {
       const [ofAccount, ofRecord] = await Promise.all([
-        readFields(redis, own, [...SUMS, 'windows', 'part'], { part: partField(spender) }),
+        readFields(redis, own, OF_ACCOUNT, { part: partField(spender) }),
         readFields(redis, keys.record(spender), ['elsewhere', 'keyWindows', 'rates']),
       ])
       return { ...ofAccount, ...ofRecord }

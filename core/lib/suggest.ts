@@ -35,3 +35,9 @@ export function suggest(written: string, candidates: Iterable<string>): string |
   if (hint !== undefined) return hint
   return all.length > 0 && all.length <= SUGGESTED_MAX ? `known: ${all.join(', ')}` : undefined
 }
+
+/** Returns a suggestion as the end of a message; '' without one. */
+export function suggestion(written: string, candidates: Iterable<string>): string {
+  const hint = suggest(written, candidates)
+  return hint === undefined ? '' : `; ${hint}`
+}

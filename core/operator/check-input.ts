@@ -1,6 +1,6 @@
 /** Checks what operators and shops send against JSON Schemas, and words the first mistake. */
 import type { ErrorObject } from 'ajv'
-import { suggest } from '../lib/suggest.ts'
+import { suggestion } from '../lib/suggest.ts'
 import { compile, expectedOf, type Shape } from '../config/shape.ts'
 
 /** A mistake in what was sent. */
@@ -35,10 +35,9 @@ function faultOf({ keyword, instancePath, params, parentSchema, message }: Error
   }
   if (keyword === 'additionalProperties') {
     const name = String(params['additionalProperty'])
-    const hint = suggest(name, Object.keys(shape.properties ?? {}))
     return {
       member: within(name),
-      message: `There is no member "${within(name)}"${hint === undefined ? '' : `; ${hint}`}.`,
+      message: `There is no member "${within(name)}"${suggestion(name, Object.keys(shape.properties ?? {}))}.`,
     }
   }
   const allowed = (params['allowedValues'] as unknown[] | undefined)?.join(', ')

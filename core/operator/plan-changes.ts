@@ -3,7 +3,7 @@ import type { Config } from '../config/config.ts'
 import { PLAN } from '../config/plan-schema.ts'
 import { invalidBody } from '../errors.ts'
 import type { Plans, PlanWish } from '../keys/plans.ts'
-import { suggest } from '../lib/suggest.ts'
+import { suggestion } from '../lib/suggest.ts'
 import { type PlanTerms, problemsOf, WINDOWS_MAX, type WindowTerms } from '../plans/terms.ts'
 import { GIVEN_NAME, GIVEN_REASON } from './given.ts'
 import { type PlanChangeName, REQUIRED_MEMBERS } from './plan-change-names.ts'
@@ -147,8 +147,6 @@ export function checkModels(names: readonly string[] | undefined, config: Config
     ...[...config.keyTypes.values()].flatMap(({ models }) => [...models.keys()]),
   ])
   for (const name of names ?? [])
-    if (!known.has(name)) {
-      const hint = suggest(name, [...known])
-      throw invalidBody(`There is no model and no group "${name}"${hint === undefined ? '' : `; ${hint}`}.`, member)
-    }
+    if (!known.has(name))
+      throw invalidBody(`There is no model and no group "${name}"${suggestion(name, known)}.`, member)
 }
