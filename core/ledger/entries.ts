@@ -29,15 +29,14 @@ export function chargeNotes(
 }
 
 /**
- * Returns the cost of a reply so far, with its notes, for the entry that is written if the gateway dies.
- * @param by the model that answered, if it is not the one that was asked for, and the name of the price
+ * Returns the cost of a reply so far, with its notes, for the entry that is written if the gateway dies. They name the model that
+ * answered, if it is not the one that was asked for, and the price.
  */
 export function floorOf(
   parts: readonly BilledUsage[],
-  by: { readonly served: string | undefined; readonly priceName: string },
+  { served, priceName: price }: { readonly served: string | undefined; readonly priceName: string },
 ): { charge: bigint; notes: Partial<Notes> } {
   if (parts.length === 0) return { charge: 0n, notes: {} }
-  const { served, priceName: price } = by
   const notes = {
     ...chargeNotes(parts),
     usageSource: 'estimated',

@@ -3,9 +3,10 @@ import { setTimeout } from 'node:timers/promises'
 import type { Redis } from 'ioredis'
 import { type Span } from '../plans/calendar.ts'
 import { keyWindowsUsed, utcDay } from '../plans/limits.ts'
+import { GatewayError, soonMs } from '../errors.ts'
 import { counted, countedDay, dayOf } from '../records/entry.ts'
 import type { Records } from '../records/records.ts'
-import { orUnavailable, unavailable } from '../records/unavailable.ts'
+import { causeOf, orUnavailable, unavailable } from '../records/unavailable.ts'
 import { type Elsewhere, elsewhereOf } from './recovery/elsewhere.ts'
 import { FIELDS, operation } from './script/names.ts'
 import { endsIn, partField } from './script/parts.ts'
@@ -25,12 +26,19 @@ interface UsedDay {
   /** Its windows as the script writes them. */
   readonly windows: string
   /**
-   * The number of the key that grows with each end, or the ordinal of an account of its own, before the entries were read; '' if the sum
-   * is known to be wrong.
+   * The number of the key that grows with each end, or the ordinal of an account of its own, before the entries were read; '' if
+   * the sum is known to be wrong.
    */
   readonly seen: string
   /** What its record said then that it was charged elsewhere; '' for nothing. */
   readonly elsewhere: string
+}
+
+/** What a key has used today cannot be added up. */
+export class DayUnknown extends GatewayError {
+  constructor(cause: unknown) {
+    super('unavailable', { cause, retryAfterMs: soonMs() })
+  }
 }
 
 /** Fills the windows of keys. */
@@ -47,8 +55,8 @@ export class KeyDays {
 
   /**
    * Runs an operation. If the store has no sum of the day of its key, that is added up, and the operation runs again.
-   * @returns its answer: `unfilled` if something of the key has ended in each try
-   * @throws GatewayError unavailable, also if the records are
+   * @param most how often it runs again
+   * @throws DayUnknown; what the operation throws
    */
   async filled(
     spender: Spender,
@@ -58,9 +66,12 @@ export class KeyDays {
   ): Promise<readonly string[]> {
     for (let tries = 0; ; tries++) {
       const answer = await run()
-      if (answer[0] !== 'unfilled' || tries === most) return answer
+      if (answer[0] !== 'unfilled') return answer
+      if (tries === most) throw new DayUnknown(new Error('something of the key has ended in each try'))
       if (tries > 0) await setTimeout(PAUSE_MS)
-      await this.fillDay(spender, utcDay(store.now()))
+      await this.fillDay(spender, utcDay(store.now())).catch((cause: unknown) => {
+        throw new DayUnknown(causeOf(cause))
+      })
     }
   }
 
@@ -99,14 +110,13 @@ export class KeyDays {
   async used(spender: Spender, today: Span, redis = this.#scripts.redis): Promise<UsedDay> {
     const { account, key = account } = spender
     const { keys, history } = this.#records
-    const { keys: names } = this.#scripts
     const record = await orUnavailable(keys.get(key))
     if (!record) throw unavailable(new Error(`the records have no key ${key}`))
     await this.#scripts.answered()
     const [[part, ordinal], elsewhere] = await orUnavailable(
       Promise.all([
-        redis.hmget(names.of(account).account, partField(spender), FIELDS.ordinal),
-        redis.hget(names.record(spender), FIELDS.elsewhere),
+        redis.hmget(this.#scripts.keys.of(account).account, partField(spender), FIELDS.ordinal),
+        redis.hget(this.#scripts.keys.record(spender), FIELDS.elsewhere),
       ]),
     )
     const others = await elsewhereOf(this.#scripts, this.#records, record, account)

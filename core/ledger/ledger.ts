@@ -29,7 +29,7 @@ import {
 import { Deliveries } from './deliveries.ts'
 import { UncertainHolds } from './uncertain-holds.ts'
 import { KeptItems } from './kept-items.ts'
-import { TRIES, TRIES_OF_STREAM } from './key-day.ts'
+import { DayUnknown, TRIES, TRIES_OF_STREAM } from './key-day.ts'
 import { limitedFrom, standingFrom } from './hold-answers.ts'
 import { holdOperation } from './operations.ts'
 import { PriceBook } from './price-book.ts'
@@ -203,7 +203,6 @@ export class Ledger {
     let answer: readonly string[]
     try {
       answer = await this.reads.days.filled(request, TRIES, this.continuity, () => this.#requested(request, bucket))
-      if (answer[0] === 'unfilled') throw unavailable(new Error('what a key has used today is unclear'))
     } catch (thrown) {
       const end: HoldEnd = { charge: 0n, kind: 'void', notes: request.notes }
       this.#uncertain.add(settlementOf({ account, key, id, bucket }, end, this.continuity.now()))
@@ -229,16 +228,15 @@ export class Ledger {
 
   /** Extends a hold. What is held counts in the day of its key, if that can be known. A stream must not go on without a hold. */
   async #extended(hold: Hold, amount: bigint): Promise<readonly string[]> {
-    const extend = async (countsDay: boolean): Promise<readonly string[]> =>
+    const extend = async (countsDay = true): Promise<readonly string[]> =>
       hold.over ? ['gone'] : this.#settler.extend(hold, amount, countsDay)
-    const first = await extend(true)
-    if (first[0] !== 'unfilled') return first
-    const filling = this.reads.days.filled(hold, TRIES_OF_STREAM, this.continuity, () => extend(true))
-    const answer = await filling.catch((cause: unknown) => {
-      this.#log.warn({ exchange: hold.id, err: cause }, 'a hold grows without the day of its key')
-      return first
-    })
-    return answer[0] === 'unfilled' ? extend(false) : answer
+    try {
+      return await this.reads.days.filled(hold, TRIES_OF_STREAM, this.continuity, extend)
+    } catch (thrown) {
+      if (!(thrown instanceof DayUnknown)) throw thrown
+      this.#log.warn({ exchange: hold.id, err: thrown }, 'a hold grows without the day of its key')
+      return extend(false)
+    }
   }
 
   /** Asks the store for a hold. */

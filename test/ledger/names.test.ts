@@ -5,7 +5,7 @@ import { StoreKeys } from '../../core/ledger/script/store-keys.ts'
 import { rowsOf } from '../tables.ts'
 
 const FOLDER = new URL('../../core/ledger/script/', import.meta.url)
-const text = ['common', 'quotas', 'holds', 'accounts', 'batch']
+const text = ['common', 'quotas', 'holds', 'ends', 'accounts', 'batch']
   .map(name => readFileSync(new URL(`${name}.lua`, FOLDER), 'utf8'))
   .join('\n')
 

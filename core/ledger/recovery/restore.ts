@@ -75,8 +75,8 @@ export class Restorer {
     // Until then, requests could begin on the account before.
     const now = await this.#put(key, account)
     // What a plan has covered there changes nothing of what was charged. The day is added up again when all of it has ended.
-    const record = keys.record({ account, key: id })
-    if (now === 'whole') await orUnavailable(this.#scripts.redis.hdel(record, FIELDS.keyWindows))
+    if (now === 'whole')
+      await orUnavailable(this.#scripts.redis.hdel(keys.record({ account, key: id }), FIELDS.keyWindows))
     return hadBefore === 'old' ? 'old' : now
   }
 

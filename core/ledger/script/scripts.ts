@@ -26,6 +26,7 @@ const FILES = [
   'purses.lua',
   'quotas.lua',
   'holds.lua',
+  'ends.lua',
   'accounts.lua',
   'batch.lua',
 ] as const

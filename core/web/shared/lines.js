@@ -1,7 +1,6 @@
-/** The lines of a statement: what each shows, and a table of them. */
+/** The lines of a statement: what each shows. */
 import { h } from './dom.js'
 import { amount, number, time } from './format.js'
-import { tableOf } from './table.js'
 
 const TONES = { charge: '', correction: 'warn', deduction: 'warn', opening: '' }
 
@@ -30,9 +29,4 @@ function what(line) {
     h('span', { class: `chip ${TONES[line.type] ?? 'good'}` }, line.type),
     more.length > 0 && h('span', { class: 'muted break' }, ` ${more.join('; ')}`),
   )
-}
-
-/** @param {any[]} lines */
-export function statementTable(lines) {
-  return tableOf('Statement, newest first', LINE_COLUMNS, lines, { class: 'cards' })
 }

@@ -34,7 +34,10 @@ export function historyPanel(panel, info) {
   }
   const list = pages(
     more => `/api/v1/key-info/history?${query(more)}`,
-    page => (page.data.length === 0 ? h('p', { class: 'empty' }, emptyWords(page)) : requestsTable(page.data)),
+    page =>
+      page.data.length === 0
+        ? h('p', { class: 'empty' }, emptyWords(page))
+        : tableOf('Requests, newest first', COLUMNS, page.data, { class: 'cards' }),
   )
   const form = h(
     'form',
@@ -63,10 +66,6 @@ export function historyPanel(panel, info) {
     ),
   )
   void list.first()
-}
-
-function requestsTable(rows) {
-  return tableOf('Requests, newest first', COLUMNS, rows, { class: 'cards' })
 }
 
 function emptyWords({ has_more: hasMore }) {

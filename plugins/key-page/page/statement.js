@@ -3,8 +3,9 @@ import { send } from './api.js'
 import { button, fill, h, icon } from './dom.js'
 import { amount } from './format.js'
 import { save } from './give.js'
-import { statementTable } from './lines.js'
+import { LINE_COLUMNS } from './lines.js'
 import { pages } from './pages.js'
+import { tableOf } from './table.js'
 
 const PATH = '/api/v1/key-info/history?kind=all'
 
@@ -22,7 +23,9 @@ export function statementPanel(panel) {
         open !== 0 && `, ${amount(open)} are not booked yet`,
         '.',
       )
-      return page.data.length === 0 ? h('p', { class: 'empty' }, 'Nothing is booked yet.') : statementTable(page.data)
+      return page.data.length === 0
+        ? h('p', { class: 'empty' }, 'Nothing is booked yet.')
+        : tableOf('Statement, newest first', LINE_COLUMNS, page.data, { class: 'cards' })
     },
   )
   const csv = button([icon('download'), 'Download as CSV'], async () => {
