@@ -57,7 +57,7 @@ async function environmentWith(own: Log): Promise<Environment> {
 async function raiseAlarms(): Promise<void> {
   const [{ alarmOnBrokenRules, factsText }, { PerMinute }] = await Promise.all([
     import('./money/assertions.ts'),
-    import('./lib/per-minute.ts'),
+    import('./client/per-minute.ts'),
   ])
   // A broken sum is noticed at each look-up. The metric counts every failed assertion.
   const alarmsPerMinute = new PerMinute(Date.now)

@@ -1,4 +1,4 @@
-import { GatewayError, PerMinute, Reply } from 'tollgate/plugin'
+import { PerMinute, Reply } from 'tollgate/plugin'
 import * as metering from 'tollgate/plugin/metering'
 import { type Body, defineBuiltIn, type BuiltInExchange, turn, type BuiltInWith } from 'tollgate/plugin/metering'
 
@@ -43,9 +43,7 @@ export default defineBuiltIn({
       Reply.json(format.counted?.(await estimate(body, mediaTokens)))
     return {
       async request(x) {
-        const retryAfterMs = asked.take(x.key.id, perMinute)
-        if (retryAfterMs > 0)
-          throw new GatewayError('rate_limited', { message: 'This key counts tokens too often.', retryAfterMs })
+        asked.limit(x.key.id, perMinute, 'This key counts tokens too often.')
         await keys.usable(x.secret)
         return x.route.format === x.format ? undefined : answer(x)
       },

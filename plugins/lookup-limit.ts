@@ -1,4 +1,4 @@
-import { GatewayError, PerMinute } from 'tollgate/plugin'
+import { PerMinute } from 'tollgate/plugin'
 import { defineBuiltIn } from 'tollgate/plugin/metering'
 
 /** Limits the look-ups per key, so that no key takes the store's time from others. */
@@ -30,9 +30,7 @@ export default defineBuiltIn({
     const looked = new PerMinute(now)
     return {
       request({ key }) {
-        const retryAfterMs = looked.take(key.id, perMinute)
-        if (retryAfterMs > 0)
-          throw new GatewayError('rate_limited', { message: 'This key looks things up too often.', retryAfterMs })
+        looked.limit(key.id, perMinute, 'This key looks things up too often.')
       },
     }
   },

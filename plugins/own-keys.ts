@@ -82,12 +82,8 @@ export default defineBuiltIn({
           const manager = await desk.managerOf(x.key)
           return id === '' ? desk.list(manager) : desk.show(manager, id)
         }
-        const retryAfterMs = changed.take(x.key.account, options.perMinute)
-        if (retryAfterMs > 0)
-          throw new GatewayError('rate_limited', {
-            message: 'The keys of this balance change too often. Try again in a minute.',
-            retryAfterMs,
-          })
+        const message = 'The keys of this balance change too often. Try again in a minute.'
+        changed.limit(x.key.account, options.perMinute, message)
         const wish = x.method === 'DELETE' ? {} : await wishOf(x, x.method === 'POST' ? 'POST' : 'PATCH')
         // A body may take long, so the key is looked up after it.
         const { expiresAt } = await host.keys.usable(x.secret)

@@ -64,9 +64,7 @@ export default defineBuiltIn({
     return {
       async request(x) {
         // Counted before the code is looked up: codes that are sent at the same time count, too.
-        const retryAfterMs = wrong.take(x.addressGroup, wrongPerMinute)
-        if (retryAfterMs > 0)
-          throw new GatewayError('rate_limited', { message: 'Too many wrong codes from this address.', retryAfterMs })
+        wrong.limit(x.addressGroup, wrongPerMinute, 'Too many wrong codes from this address.')
         let isWrong = false
         try {
           return await redeem(x)

@@ -77,7 +77,7 @@ const ROOMS: Readonly<Record<string, readonly string[]>> = Object.fromEntries(
     operator: 'errors.ts lib money plans config records ledger keys account metering pool upstream/connection',
     commands:
       'errors.ts lib money config records store ledger/script ledger/recovery ledger keys account client pool chain upstream/connection gateway.ts operator',
-    'main.ts': 'lib money commands',
+    'main.ts': 'lib money client commands',
     web: 'errors.ts',
     plugin:
       'errors.ts lib money formats plans config records ledger keys account client exchange metering pool chain operator web',

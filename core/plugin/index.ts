@@ -40,7 +40,7 @@ export { StreamedReply } from '../client/streamed-reply.ts'
 export { GatewayError, Reply } from '../errors.ts'
 
 // Helpers.
-export { PerMinute } from '../lib/per-minute.ts'
+export { PerMinute } from '../client/per-minute.ts'
 export { formatCredits, NANO } from '../money/credits.ts'
 export { inputTokens } from '../money/usage.ts'
 export { WebPage } from '../web/assets.ts'

@@ -25,7 +25,7 @@ import { HttpExchange } from '../exchange/http-exchange.ts'
 import type { ServerResources } from '../exchange/resources.ts'
 import { connectionsMax } from '../client/memory.ts'
 import { FairBudget } from '../lib/fair-budget.ts'
-import { PerMinute } from '../lib/per-minute.ts'
+import { PerMinute } from '../client/per-minute.ts'
 import { SwapList } from '../lib/swap-list.ts'
 
 /** What the server needs from the gateway. */

@@ -121,9 +121,7 @@ export class Access {
     { failed, most }: { readonly failed: PerMinute; readonly most: number },
   ): Promise<unknown> {
     const isKnown = this.#valid.has(digest)
-    const retryAfterMs = isKnown ? 0 : failed.take(x.addressGroup, most)
-    if (retryAfterMs > 0)
-      throw new GatewayError('rate_limited', { message: 'Too many failed sign-ins from this address.', retryAfterMs })
+    if (!isKnown) failed.limit(x.addressGroup, most, 'Too many failed sign-ins from this address.')
     let hasFailed = false
     try {
       const found = await operator.orUnavailable(find())

@@ -15,8 +15,10 @@ export interface Account {
   readonly standing: Standing['status']
   /** How often the limit begins anew, as key tools name it. Null for never. */
   readonly limitReset: string | null
-  /** The windows of the plan, with each in the shape of `rate_limits`. */
-  readonly windows: readonly { readonly view: WindowView; readonly row: object }[]
+  /** The windows of the plan. */
+  readonly windows: readonly WindowView[]
+  /** The same in the shape of `rate_limits`. */
+  readonly rows: readonly object[]
   /** Charges of today, of this week and of this month. Null while the records are away. */
   readonly daily: number | null
   readonly weekly: number | null
@@ -46,7 +48,7 @@ const ANSWERS: Readonly<Record<string, Answer>> = {
     remaining: account.balance,
     balance: account.balance,
     quota: { limit: account.granted, used: account.used, remaining: account.balance, unit: 'USD' },
-    rate_limits: account.windows.map(({ row }) => row),
+    rate_limits: account.rows,
     expires_at: isoTime(account.key.expiresAt),
     ...account.usage,
   }),
@@ -144,8 +146,8 @@ const ANSWERS: Readonly<Record<string, Answer>> = {
   }),
   // Claude's own account.
   '/api/oauth/usage': ({ granted, used, windows, now }) => ({
-    five_hour: utilization(twoWindows(windows.map(({ view }) => view)).short, now),
-    seven_day: utilization(twoWindows(windows.map(({ view }) => view)).long, now),
+    five_hour: utilization(twoWindows(windows).short, now),
+    seven_day: utilization(twoWindows(windows).long, now),
     seven_day_opus: null,
     seven_day_sonnet: null,
     extra_usage: {
@@ -159,11 +161,7 @@ const ANSWERS: Readonly<Record<string, Answer>> = {
   // Codex's own account.
   '/api/codex/usage': ({ balance, windows, standing, now }) => ({
     plan_type: 'pro',
-    rate_limit: codexLimit(
-      windows.map(({ view }) => view),
-      standing,
-      now,
-    ),
+    rate_limit: codexLimit(windows, standing, now),
     additional_rate_limits: null,
     credits: { has_credits: balance > 0, unlimited: false, balance: plain(balance) },
     rate_limit_reached_type: null,

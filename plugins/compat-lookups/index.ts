@@ -1,4 +1,4 @@
-import { type Awaitable, GatewayError, type Key, PerMinute, Reply } from 'tollgate/plugin'
+import { type Awaitable, type Key, PerMinute, Reply } from 'tollgate/plugin'
 import {
   type Allowance,
   allowance,
@@ -70,13 +70,15 @@ export default defineBuiltIn({
         ledger.reads.summary(key.whose, at).catch(() => undefined),
       ])
       const periods = summary && dayUsage(summary, at)
+      const windows = may.plan?.windows ?? []
       return {
         key,
         now: at,
         ...sumsOf(may, dollars),
         standing: standing(key, may, at).status,
         limitReset: resetWord(may.plan),
-        windows: (may.plan?.windows ?? []).map(view => ({ view, ...inDollars(view, creditsPerDollar) })),
+        windows,
+        rows: windows.map(view => inDollars(view, creditsPerDollar)),
         daily: periods ? dollars(periods.day) : null,
         weekly: periods ? dollars(periods.week) : null,
         monthly: periods ? dollars(periods.month) : null,
@@ -85,9 +87,7 @@ export default defineBuiltIn({
     }
 
     function look(x: BuiltInExchange, key: Key): Awaitable<Reply> {
-      const retryAfterMs = looked.take(key.id, perMinute)
-      if (retryAfterMs > 0)
-        throw new GatewayError('rate_limited', { message: 'This key looks things up too often.', retryAfterMs })
+      looked.limit(key.id, perMinute, 'This key looks things up too often.')
       const answer = PATHS.get(x.path) as Answer
       return accountOf(key).then(account => Reply.json(answer(account), PRIVATE))
     }
@@ -115,11 +115,11 @@ function sumsOf(may: Allowance, dollars: (nano: bigint) => number): Pick<Account
 }
 
 /** Returns a window in the shape of `rate_limits`. Credits are in the unit of the tools. */
-function inDollars(view: WindowView, creditsPerDollar: number): { readonly row: Record<string, unknown> } {
+function inDollars(view: WindowView, creditsPerDollar: number): object {
   const row = shownWindow(view)
-  if (view.window.unit !== 'credits') return { row }
+  if (view.window.unit !== 'credits') return row
   const amounts = ['limit', 'used', 'remaining'].map(name => [name, rounded(Number(row[name]) / creditsPerDollar)])
-  return { row: { ...row, ...Object.fromEntries(amounts) } }
+  return { ...row, ...Object.fromEntries(amounts) }
 }
 
 /** These tools call a cost without a discount `cost`, and what was paid `actual_cost`. */

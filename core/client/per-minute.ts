@@ -1,5 +1,6 @@
 /** Counts how often each of many names does something in a minute. */
-import { lru } from './lru.ts'
+import { GatewayError } from '../errors.ts'
+import { lru } from '../lib/lru.ts'
 
 const MINUTE_MS = 60_000
 /** Names that are remembered. The names that were counted longest ago are forgotten first. */
@@ -36,6 +37,12 @@ export class PerMinute {
     const waitMs = this.waitMs(name, most)
     if (waitMs === 0) this.add(name)
     return waitMs
+  }
+
+  /** Does what `take` does. @throws GatewayError rate_limited, with the message, when the name has to wait */
+  limit(name: string, most: number, message: string): void {
+    const retryAfterMs = this.take(name, most)
+    if (retryAfterMs > 0) throw new GatewayError('rate_limited', { message, retryAfterMs })
   }
 
   /** Takes back what `take` counted: it was nothing that is limited. */
