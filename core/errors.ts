@@ -15,7 +15,7 @@ export type Party = (typeof PARTIES)[number]
 interface ErrorRow {
   readonly status: number
   readonly who: Party
-  readonly retry: boolean
+  readonly retry?: true
   /** The message that the customer gets, unless the code that throws gives a more exact one. */
   readonly words: string
 }
@@ -25,90 +25,59 @@ export const ERRORS = {
   missing_key: {
     status: 401,
     who: 'client',
-    retry: false,
     words: 'No API key was sent. Send it as "Authorization: Bearer sk-..." or as "x-api-key: sk-...".',
   },
-  invalid_key: { status: 401, who: 'client', retry: false, words: 'This API key is unknown or has been disabled.' },
-  key_disabled: { status: 401, who: 'key', retry: false, words: 'This API key is unknown or has been disabled.' },
-  key_expired: { status: 401, who: 'key', retry: false, words: 'This API key has expired.' },
-  address_refused: { status: 403, who: 'key', retry: false, words: 'This API key may not be used from this address.' },
-  bad_request: { status: 400, who: 'client', retry: false, words: 'The request is malformed.' },
-  invalid_body: { status: 400, who: 'client', retry: false, words: 'The request body is not valid.' },
-  member_refused: {
-    status: 400,
-    who: 'client',
-    retry: false,
-    words: 'The request asks for something that is not offered here.',
-  },
-  model_not_found: {
-    status: 404,
-    who: 'client',
-    retry: false,
-    words: 'The model does not exist, or this key may not use it.',
-  },
-  format_not_allowed: { status: 404, who: 'key', retry: false, words: 'This key may not use this wire format.' },
-  allocation_exhausted: { status: 429, who: 'key', retry: false, words: "This key's allocation is used up." },
+  invalid_key: { status: 401, who: 'client', words: 'This API key is unknown or has been disabled.' },
+  key_disabled: { status: 401, who: 'key', words: 'This API key is unknown or has been disabled.' },
+  key_expired: { status: 401, who: 'key', words: 'This API key has expired.' },
+  address_refused: { status: 403, who: 'key', words: 'This API key may not be used from this address.' },
+  bad_request: { status: 400, who: 'client', words: 'The request is malformed.' },
+  invalid_body: { status: 400, who: 'client', words: 'The request body is not valid.' },
+  member_refused: { status: 400, who: 'client', words: 'The request asks for something that is not offered here.' },
+  model_not_found: { status: 404, who: 'client', words: 'The model does not exist, or this key may not use it.' },
+  format_not_allowed: { status: 404, who: 'key', words: 'This key may not use this wire format.' },
+  allocation_exhausted: { status: 429, who: 'key', words: "This key's allocation is used up." },
   window_exhausted: { status: 429, who: 'key', retry: true, words: "A window of this key's plan is used up for now." },
   quota_exhausted: { status: 429, who: 'account', retry: true, words: 'The quota of this model is used up for now.' },
   rate_limited: { status: 429, who: 'key', retry: true, words: 'Too many requests.' },
-  context_too_long: {
-    status: 400,
-    who: 'client',
-    retry: false,
-    words: "The input exceeds the model's context window.",
-  },
-  item_not_found: {
-    status: 404,
-    who: 'client',
-    retry: false,
-    words: 'An item that the request refers to was not found.',
-  },
+  context_too_long: { status: 400, who: 'client', words: "The input exceeds the model's context window." },
+  item_not_found: { status: 404, who: 'client', words: 'An item that the request refers to was not found.' },
   compaction_bound: {
     status: 400,
     who: 'client',
-    retry: false,
     words:
       'This conversation contains a compaction that only the provider which made it can read. Continue with a model of that provider, or start a new conversation.',
   },
-  body_too_large: { status: 413, who: 'client', retry: false, words: 'The request body is too large.' },
+  body_too_large: { status: 413, who: 'client', words: 'The request body is too large.' },
   unsupported_encoding: {
     status: 415,
     who: 'client',
-    retry: false,
     words: 'Compressed request bodies are not supported. Send the body without content-encoding.',
   },
-  not_found: {
-    status: 404,
-    who: 'client',
-    retry: false,
-    words: 'There is nothing at this path. Check the base URL of your client.',
-  },
+  not_found: { status: 404, who: 'client', words: 'There is nothing at this path. Check the base URL of your client.' },
   websocket_unsupported: {
     status: 426,
     who: 'client',
-    retry: false,
     words: 'WebSocket connections are not supported here. Send the request by HTTP.',
   },
-  method_not_allowed: { status: 405, who: 'client', retry: false, words: 'This path does not support this method.' },
+  method_not_allowed: { status: 405, who: 'client', words: 'This path does not support this method.' },
   request_conflict: {
     status: 409,
     who: 'client',
-    retry: false,
     words:
       'This request is already running or done, and its reply can no longer be returned in full. Wait until it is done, or send it with another idempotency-key.',
   },
-  code_refused: { status: 409, who: 'client', retry: false, words: 'This code cannot be redeemed.' },
+  code_refused: { status: 409, who: 'client', words: 'This code cannot be redeemed.' },
   sign_in_required: {
     status: 401,
     who: 'client',
-    retry: false,
     words: 'Sign in, or send a token as "Authorization: Bearer tga-...".',
   },
-  forbidden: { status: 403, who: 'client', retry: false, words: 'This is not allowed.' },
+  forbidden: { status: 403, who: 'client', words: 'This is not allowed.' },
   request_timeout: { status: 408, who: 'client', retry: true, words: 'The request did not arrive in time.' },
-  url_too_long: { status: 414, who: 'client', retry: false, words: 'The request URL is too long.' },
-  headers_too_large: { status: 431, who: 'client', retry: false, words: 'The request headers are too large.' },
-  upstream_rejected: { status: 400, who: 'client', retry: false, words: 'The provider rejected the request.' },
+  url_too_long: { status: 414, who: 'client', words: 'The request URL is too long.' },
+  headers_too_large: { status: 431, who: 'client', words: 'The request headers are too large.' },
+  upstream_rejected: { status: 400, who: 'client', words: 'The provider rejected the request.' },
   upstream_failed: { status: 502, who: 'provider', retry: true, words: 'The provider failed to answer. Try again.' },
   upstream_timeout: {
     status: 504,
@@ -176,7 +145,7 @@ export class GatewayError extends Error {
     this.name = 'GatewayError'
     this.code = code
     this.status = details.status ?? row.status
-    this.retry = details.retry ?? row.retry
+    this.retry = details.retry ?? row.retry ?? false
     this.details = details
   }
 

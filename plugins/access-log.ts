@@ -1,4 +1,4 @@
-import { defineBuiltIn, prefixesOf, requestEnd, secretsIn } from 'tollgate/plugin/metering'
+import { defineBuiltIn, prefixesOf, requestEnd, secretsIn, BOOLEAN, setting } from 'tollgate/plugin/metering'
 
 /** Logs one line per finished exchange: who, what, the result and the durations. Never a key or a body. */
 export default defineBuiltIn({
@@ -9,7 +9,7 @@ export default defineBuiltIn({
     type: 'object',
     additionalProperties: false,
     properties: {
-      address: { type: 'boolean', default: true, description: "Whether the line has the client's address." },
+      address: setting(BOOLEAN, true, "Whether the line has the client's address."),
     },
   },
   setup({ address }, host) {

@@ -1,5 +1,5 @@
 import { Reply } from 'tollgate/plugin'
-import { defineBuiltIn, type BuiltInExchange } from 'tollgate/plugin/metering'
+import { defineBuiltIn, type BuiltInExchange, setting, whole } from 'tollgate/plugin/metering'
 
 /** Lets pages of other sites call the gateway from a browser. */
 export default defineBuiltIn({
@@ -22,12 +22,7 @@ export default defineBuiltIn({
         },
         description: 'Origins of the pages that may call; `*` for all.',
       },
-      maxAge: {
-        type: 'integer',
-        minimum: 0,
-        default: 600,
-        description: 'Seconds for which a browser may remember the answer to a preflight request.',
-      },
+      maxAge: setting(whole(0), 600, 'Seconds for which a browser may remember the answer to a preflight request.'),
     },
   },
   setup({ origins, maxAge }) {

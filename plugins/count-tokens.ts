@@ -1,6 +1,14 @@
 import { PerMinute, Reply } from 'tollgate/plugin'
 import * as metering from 'tollgate/plugin/metering'
-import { type Body, defineBuiltIn, type BuiltInExchange, turn, type BuiltInWith } from 'tollgate/plugin/metering'
+import {
+  type Body,
+  defineBuiltIn,
+  type BuiltInExchange,
+  turn,
+  type BuiltInWith,
+  setting,
+  whole,
+} from 'tollgate/plugin/metering'
 
 /** Values that are visited in one step. */
 const STEPS = 1000
@@ -26,14 +34,12 @@ export default defineBuiltIn({
     type: 'object',
     additionalProperties: false,
     properties: {
-      mediaTokens: {
-        type: 'integer',
-        minimum: 1,
-        maximum: 10_000_000,
-        default: metering.MEDIA_TOKENS,
-        description: 'Estimated tokens of one embedded image, sound or file.',
-      },
-      perMinute: { type: 'integer', minimum: 1, default: 300, description: 'Maximum requests per key and minute.' },
+      mediaTokens: setting(
+        whole(1, 10_000_000),
+        metering.MEDIA_TOKENS,
+        'Estimated tokens of one embedded image, sound or file.',
+      ),
+      perMinute: setting(whole(1), 300, 'Maximum requests per key and minute.'),
     },
   },
   setup({ mediaTokens, perMinute }, { keys, now }) {

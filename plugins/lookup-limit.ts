@@ -1,5 +1,5 @@
 import { PerMinute } from 'tollgate/plugin'
-import { defineBuiltIn } from 'tollgate/plugin/metering'
+import { defineBuiltIn, setting, whole } from 'tollgate/plugin/metering'
 
 /** Limits the look-ups per key, so that no key takes the store's time from others. */
 export default defineBuiltIn({
@@ -18,12 +18,7 @@ export default defineBuiltIn({
     type: 'object',
     additionalProperties: false,
     properties: {
-      perMinute: {
-        type: 'integer',
-        minimum: 1,
-        default: 120,
-        description: 'Maximum look-ups per key and minute.',
-      },
+      perMinute: setting(whole(1), 120, 'Maximum look-ups per key and minute.'),
     },
   },
   setup({ perMinute }, { now }) {

@@ -6,6 +6,8 @@ import {
   presented,
   reasoningIn,
   typeOf,
+  BOOLEAN,
+  setting,
 } from 'tollgate/plugin/operator'
 
 /** A model in a shape that the clients of all formats accept. */
@@ -37,12 +39,11 @@ export default defineBuiltIn({
     type: 'object',
     additionalProperties: false,
     properties: {
-      prices: {
-        type: 'boolean',
-        default: false,
-        description:
-          'Whether each model has its price, as `pricing`. Without a key, it is that of the first key type with the model.',
-      },
+      prices: setting(
+        BOOLEAN,
+        false,
+        'Whether each model has its price, as `pricing`. Without a key, it is that of the first key type with the model.',
+      ),
     },
   },
   setup({ prices }, { config, keys }) {

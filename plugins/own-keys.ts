@@ -10,7 +10,9 @@ import {
   isoTime,
   PRIVATE,
   sentence,
+  setting,
   smallJson,
+  whole,
 } from 'tollgate/plugin/operator'
 
 /** Most bytes of a request. */
@@ -61,15 +63,12 @@ export default defineBuiltIn({
     type: 'object',
     additionalProperties: false,
     properties: {
-      perBalance: {
-        type: 'integer',
-        minimum: 1,
-        maximum: 1000,
-        default: 20,
-        description:
-          'Maximum keys of a balance, including yours, and those that were deleted within a day; beyond it, a customer can create none.',
-      },
-      perMinute: { type: 'integer', minimum: 1, default: 20, description: 'Maximum changes per balance and minute.' },
+      perBalance: setting(
+        whole(1, 1000),
+        20,
+        'Maximum keys of a balance, including yours, and those that were deleted within a day; beyond it, a customer can create none.',
+      ),
+      perMinute: setting(whole(1), 20, 'Maximum changes per balance and minute.'),
     },
   },
   setup(options, host) {
@@ -179,6 +178,8 @@ class Desk {
     const { keys, ledger } = this.#host
     const key = await this.#ownKeyOf(manager, id)
     const { name, disabled } = wish
+    if (disabled === false && !(await this.#isDisabledBy(manager, id)))
+      throw new operator.Impossible('your reseller has disabled this key')
     const cap = capOf(wish)
     const note = (action: string) =>
       this.#noting(x, manager, action, { ...(name !== undefined && { name }), ...capText(cap) })
@@ -187,8 +188,6 @@ class Desk {
       await keys.changes.disable(id)
       await operator.orUnavailable(ledger.records.database.transaction(sql => note('key.disable')(sql, [key])))
     }
-    if (disabled === false && !(await this.#isDisabledBy(manager, id)))
-      throw new operator.Impossible('your reseller has disabled this key')
     if (disabled === false) await keys.changes.enable(id, { also: note('key.enable') })
     return this.show(manager, id)
   }

@@ -9,6 +9,8 @@ import {
   PRIVATE,
   sentence,
   smallJson,
+  setting,
+  whole,
 } from 'tollgate/plugin/operator'
 
 /** Most bytes of a request. */
@@ -23,12 +25,11 @@ export default defineBuiltIn({
     type: 'object',
     additionalProperties: false,
     properties: {
-      wrongPerMinute: {
-        type: 'integer',
-        minimum: 1,
-        default: 10,
-        description: 'Maximum codes that cannot be redeemed, per client address and minute, in each worker.',
-      },
+      wrongPerMinute: setting(
+        whole(1),
+        10,
+        'Maximum codes that cannot be redeemed, per client address and minute, in each worker.',
+      ),
     },
   },
   setup({ wrongPerMinute }, { config, keys, ledger, log, now }) {

@@ -9,6 +9,8 @@ import {
   idempotencyName,
   mayBeSentAgain,
   type BuiltInWith,
+  setting,
+  whole,
 } from 'tollgate/plugin/metering'
 
 /** How often and how long, in milliseconds, to wait for a name that is just being released. */
@@ -32,12 +34,7 @@ export default defineBuiltIn({
     type: 'object',
     additionalProperties: false,
     properties: {
-      replyBytes: {
-        type: 'integer',
-        minimum: 1,
-        default: 1_048_576,
-        description: 'Maximum size in bytes of a reply that is kept for a resend.',
-      },
+      replyBytes: setting(whole(1), 1_048_576, 'Maximum size in bytes of a reply that is kept for a resend.'),
     },
   },
   setup({ replyBytes }, host) {

@@ -1,7 +1,17 @@
 import { createHmac, hash } from 'node:crypto'
 import type { FromSchema } from 'tollgate/plugin'
 import * as operator from 'tollgate/plugin/operator'
-import { type BuiltInHost, credits, defineBuiltIn, leastCharge, nameOf, planFrom } from 'tollgate/plugin/operator'
+import {
+  type BuiltInHost,
+  credits,
+  defineBuiltIn,
+  leastCharge,
+  nameOf,
+  planFrom,
+  number,
+  setting,
+  whole,
+} from 'tollgate/plugin/operator'
 
 /** What is told. */
 const EVENTS = [
@@ -51,53 +61,30 @@ const OPTIONS = {
       default: [...EVENTS],
       description: 'The events that cause a notice.',
     },
-    lowCredits: {
-      type: 'number',
-      minimum: 0,
-      default: 1,
-      description:
-        'Credits below which a key causes `key.low`: one notice each time that its balance falls below them.',
-    },
-    endingDays: {
-      type: 'number',
-      minimum: 0,
-      maximum: 365,
-      default: 3,
-      description: 'Days before the end of a plan from which on it causes `plan.ending`.',
-    },
-    outSeconds: {
-      type: 'number',
-      minimum: 0,
-      default: 30,
-      description:
-        'Seconds after which an account that the gateway does not ask causes `account.out`. A shorter outage causes no notice, and no `account.back`.',
-    },
-    timeoutMs: { type: 'integer', minimum: 100, default: 10_000, description: 'Milliseconds for one request.' },
-    tries: {
-      type: 'integer',
-      minimum: 1,
-      maximum: 50,
-      default: 15,
-      description: 'Maximum tries of one notice. With the default pauses, 15 tries take about a day and a half.',
-    },
-    pauseSeconds: {
-      type: 'number',
-      minimum: 1,
-      default: 5,
-      description: 'Seconds between the first two tries of a notice; each further pause is twice as long.',
-    },
-    maxPauseSeconds: {
-      type: 'number',
-      minimum: 1,
-      default: 21_600,
-      description: 'Maximum seconds between two tries.',
-    },
-    keptDays: {
-      type: 'number',
-      minimum: 1,
-      default: 30,
-      description: 'Days for which a notice that was delivered or given up is kept in the records.',
-    },
+    lowCredits: setting(
+      number(0),
+      1,
+      'Credits below which a key causes `key.low`: one notice each time that its balance falls below them.',
+    ),
+    endingDays: setting(number(0, 365), 3, 'Days before the end of a plan from which on it causes `plan.ending`.'),
+    outSeconds: setting(
+      number(0),
+      30,
+      'Seconds after which an account that the gateway does not ask causes `account.out`. A shorter outage causes no notice, and no `account.back`.',
+    ),
+    timeoutMs: setting(whole(100), 10_000, 'Milliseconds for one request.'),
+    tries: setting(
+      whole(1, 50),
+      15,
+      'Maximum tries of one notice. With the default pauses, 15 tries take about a day and a half.',
+    ),
+    pauseSeconds: setting(
+      number(1),
+      5,
+      'Seconds between the first two tries of a notice; each further pause is twice as long.',
+    ),
+    maxPauseSeconds: setting(number(1), 21_600, 'Maximum seconds between two tries.'),
+    keptDays: setting(number(1), 30, 'Days for which a notice that was delivered or given up is kept in the records.'),
   },
 } as const
 

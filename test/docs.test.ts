@@ -115,13 +115,7 @@ t.test('the table of errors is the table in the code', t => {
     const error = new GatewayError(code)
     const chat = (FORMATS['chat-completions'].error(error, '') as any).error
     const messages = (FORMATS.messages.error(error, '') as any).error
-    return [
-      code,
-      String(ERRORS[code].status),
-      `${chat.type} / ${chat.code}`,
-      messages.type,
-      ERRORS[code].retry ? 'yes' : 'no',
-    ]
+    return [code, String(ERRORS[code].status), `${chat.type} / ${chat.code}`, messages.type, error.retry ? 'yes' : 'no']
   })
   t.same(table('docs/customers.md', 'code'), spelt)
   t.end()

@@ -1,19 +1,14 @@
 /** The command line: its commands with their options, and what becomes of mistakes. */
 import { Command, CommanderError } from 'commander'
 import manifest from '../../package.json' with { type: 'json' }
+import type { Config } from '../config/config.ts'
+import type { Environment } from '../lib/environment.ts'
 import { addBalanceCommands, addKeyCommands } from './key-commands.ts'
 import { type CommandLine, DEFAULT_FILE, JSON_OPTION, requireOptions, type Terminal, UsageError } from './program.ts'
-import type { AuditOptions } from './audit.ts'
-import type { CreditOptions } from './credit.ts'
-import type { NewPluginOptions } from './new-plugin.ts'
-import type { CopyOptions } from './records.ts'
 import type { SchemaOptions } from './schema.ts'
-import type { TokenOptions } from './tokens.ts'
-import type { UsageOptions } from './usage.ts'
 
-interface Output {
-  readonly json?: boolean
-}
+/** What a command does. */
+type Action = (environment: Environment, config: Config, ...given: readonly any[]) => Promise<void>
 
 /** The code of the commands. */
 const CODE = {
@@ -80,6 +75,15 @@ function programOf(terminal: Terminal): Command {
       const config = await configured(environment, file())
       return use(await load(), environment, config)
     },
+    does:
+      (load, name, ...required) =>
+      async (...given) => {
+        // Commander appends the command.
+        requireOptions(given.at(-2), required)
+        await line.onConfig(load, (code, environment, config) =>
+          (code[name] as Action)(environment, config, ...given.slice(0, -1)),
+        )
+      },
   }
   addFileCommands(line)
   addPluginCommands(line)
@@ -121,7 +125,7 @@ function addFileCommands({ program, terminal, file, run }: CommandLine): void {
     )
 }
 
-function addPluginCommands({ program, file, run, onConfig }: CommandLine): void {
+function addPluginCommands({ program, file, run, does }: CommandLine): void {
   const plugins = program
     .command('plugins [file]')
     .description('print all plugins')
@@ -132,9 +136,7 @@ function addPluginCommands({ program, file, run, onConfig }: CommandLine): void 
     .command('new <name>')
     .description('write a plugin, and a test of it, to change')
     .option('--folder <folder>', 'where to write it, relative to gateway.yaml', './plugins')
-    .action((name: string, options: NewPluginOptions) =>
-      onConfig(CODE.plugins, ({ newPlugin }, environment, config) => newPlugin(environment, config, name, options)),
-    )
+    .action(does(CODE.plugins, 'newPlugin'))
   plugins
     .command('test [tests...]')
     .description('run tests of plugins; by default those in plugins/ beside gateway.yaml')
@@ -143,7 +145,7 @@ function addPluginCommands({ program, file, run, onConfig }: CommandLine): void 
     )
 }
 
-function addLedgerCommands({ program, onConfig }: CommandLine): void {
+function addLedgerCommands({ program, does }: CommandLine): void {
   program
     .command('audit')
     .description('compare every balance with the records; exit status 1 if any differs')
@@ -151,9 +153,7 @@ function addLedgerCommands({ program, onConfig }: CommandLine): void {
     .option('--repair', 'first correct the held sum of each account from its holds')
     .option('--reprice', 'also recompute each charge from its usage and prices')
     .option('--json', 'print JSON')
-    .action((options: AuditOptions) =>
-      onConfig(CODE.audit, ({ runAudit }, environment, config) => runAudit(environment, config, options)),
-    )
+    .action(does(CODE.audit, 'runAudit'))
 
   program
     .command('credit <entry>')
@@ -161,16 +161,11 @@ function addLedgerCommands({ program, onConfig }: CommandLine): void {
     .option('--reason <text>', 'reason, stored with the entry (required)')
     .option('--key <id>', 'key that the entry belongs to')
     .option('--json', 'print JSON')
-    .action((entry: string, options: CreditOptions) => {
-      requireOptions(options, 'reason')
-      return onConfig(CODE.credit, ({ creditEntry }, environment, config) =>
-        creditEntry(environment, config, entry, options),
-      )
-    })
+    .action(does(CODE.credit, 'creditEntry', 'reason'))
   program
     .command('rebuild')
     .description('fill an empty store from the records')
-    .action(() => onConfig(CODE.rebuild, ({ runRebuild }, environment, config) => runRebuild(environment, config)))
+    .action(does(CODE.rebuild, 'runRebuild'))
   program
     .command('records')
     .description('move the records to another database')
@@ -179,13 +174,10 @@ function addLedgerCommands({ program, onConfig }: CommandLine): void {
     .description('copy the records from SQLite to PostgreSQL, or back, while all gateways are stopped')
     .option('--to <address>', 'address of an empty PostgreSQL database, or auto for the SQLite file (required)')
     .option(...JSON_OPTION)
-    .action((options: CopyOptions) => {
-      requireOptions(options, 'to')
-      return onConfig(CODE.records, ({ copyRecords }, environment, config) => copyRecords(environment, config, options))
-    })
+    .action(does(CODE.records, 'copyRecords', 'to'))
 }
 
-function addReportCommands({ program, onConfig }: CommandLine): void {
+function addReportCommands({ program, does }: CommandLine): void {
   program
     .command('usage')
     .description('print requests, tokens, credits, cost, errors and times, summed up by UTC day')
@@ -199,9 +191,7 @@ function addReportCommands({ program, onConfig }: CommandLine): void {
     .option('--limit <number>', 'print at most so many groups, the highest charges first', '1000')
     .option('--csv', 'print comma-separated values')
     .option('--json', 'print JSON')
-    .action((options: UsageOptions) =>
-      onConfig(CODE.usage, ({ showUsage }, environment, config) => showUsage(environment, config, options)),
-    )
+    .action(does(CODE.usage, 'showUsage'))
   program
     .command('failures')
     .description('print why requests failed, newest first')
@@ -209,21 +199,15 @@ function addReportCommands({ program, onConfig }: CommandLine): void {
     .option('--code <code>', 'only with this code of an error, such as upstream_failed')
     .option('--limit <number>', 'print at most so many', '50')
     .option(...JSON_OPTION)
-    .action(options =>
-      onConfig(CODE.reports, ({ listFailures }, environment, config) => listFailures(environment, config, options)),
-    )
+    .action(does(CODE.reports, 'listFailures'))
   program
     .command('why <request>')
     .description('print what happened to one request, and why')
     .option(...JSON_OPTION)
-    .action((request: string, options: Output) =>
-      onConfig(CODE.why, ({ explainRequest }, environment, config) =>
-        explainRequest(environment, config, request, options),
-      ),
-    )
+    .action(does(CODE.why, 'explainRequest'))
 }
 
-function addTokenCommands({ program, onConfig }: CommandLine): void {
+function addTokenCommands({ program, does }: CommandLine): void {
   const tokens = program
     .command('tokens')
     .description('create and revoke the tokens of operators, for the admin API and its page')
@@ -234,33 +218,24 @@ function addTokenCommands({ program, onConfig }: CommandLine): void {
     .option('--name <name>', 'who uses it (required)')
     .option('--scope <scope>', 'read, keys (also sells) or all', 'all')
     .option(...JSON_OPTION)
-    .action((options: TokenOptions) => {
-      requireOptions(options, 'name')
-      return onConfig(CODE.tokens, ({ createToken }, environment, config) => createToken(environment, config, options))
-    })
+    .action(does(CODE.tokens, 'createToken', 'name'))
   tokens
     .command('list')
     .description('print all tokens')
     .option(...JSON_OPTION)
-    .action((options: Output) =>
-      onConfig(CODE.tokens, ({ listTokens }, environment, config) => listTokens(environment, config, options)),
-    )
+    .action(does(CODE.tokens, 'listTokens'))
   tokens
     .command('revoke <id>')
     .description('revoke a token, and end its sessions')
-    .action((id: string) =>
-      onConfig(CODE.tokens, ({ revokeToken }, environment, config) => revokeToken(environment, config, id)),
-    )
+    .action(does(CODE.tokens, 'revokeToken'))
 }
 
-function addUpstreamCommands({ program, onConfig }: CommandLine): void {
+function addUpstreamCommands({ program, onConfig, does }: CommandLine): void {
   const upstreams = program
     .command('upstreams')
     .description('print the accounts of all upstreams with their health')
     .option(...JSON_OPTION)
-    .action((options: Output) =>
-      onConfig(CODE.upstreams, ({ listAccounts }, environment, config) => listAccounts(environment, config, options)),
-    )
+    .action(does(CODE.upstreams, 'listAccounts'))
   for (const [action, description] of [
     ['disable', 'ask an account no more'],
     ['enable', 'ask a disabled account again'],
@@ -277,15 +252,13 @@ function addUpstreamCommands({ program, onConfig }: CommandLine): void {
   upstreams
     .command('test <name>')
     .description('send one small request by an account, which its provider bills')
-    .action((name: string) =>
-      onConfig(CODE.upstreams, ({ testAccount }, environment, config) => testAccount(environment, config, name)),
-    )
+    .action(does(CODE.upstreams, 'testAccount'))
   program
     .command('webhooks')
     .description('try the stage that tells another system what happens')
     .command('test')
     .description('let the running gateway send a test, and print whether it was delivered')
-    .action(() => onConfig(CODE.notices, ({ testNotices }, environment, config) => testNotices(environment, config)))
+    .action(does(CODE.notices, 'testNotices'))
 }
 
 /** Accepts `--config` after any command. */

@@ -1,17 +1,11 @@
 /** The commands on keys and balances, with their options. */
 import type { Command } from 'commander'
 import { type PlanChangeName, REQUIRED_MEMBERS } from '../operator/plan-change-names.ts'
-import type { BalanceOptions, ListBalancesOptions } from './balances.ts'
 import type { CreditsOptions } from './credits.ts'
-import type { ImportOptions } from './import.ts'
-import type { EditOptions } from './key-edits.ts'
-import type { CreateOptions, HistoryOptions, ListOptions } from './keys.ts'
+import type { HistoryOptions } from './keys.ts'
 import type { PlanOptions } from './plans.ts'
-import { type CommandLine, JSON_OPTION, requireOptions } from './program.ts'
+import { type CommandLine, JSON_OPTION } from './program.ts'
 import type { Output, Subject } from './subjects.ts'
-
-/** How the actions of a group of commands run. */
-type OnConfig = Pick<CommandLine, 'onConfig'>
 
 /** The code of the commands. */
 const CODE = {
@@ -34,7 +28,7 @@ export function addKeyCommands(line: CommandLine): void {
   addKeyChanges(keys, line)
 }
 
-function addKeyCreation(keys: Command, { onConfig }: CommandLine): void {
+function addKeyCreation(keys: Command, { does }: CommandLine): void {
   keys
     .command('create')
     .description('create keys and print them once')
@@ -51,13 +45,10 @@ function addKeyCreation(keys: Command, { onConfig }: CommandLine): void {
     .option('--batch <name>', 'name of the batch, by which the keys are listed')
     .option('--csv', 'print comma-separated values')
     .option(...JSON_OPTION)
-    .action((options: CreateOptions) => {
-      requireOptions(options, 'type')
-      return onConfig(CODE.keys, ({ createKeys }, environment, config) => createKeys(environment, config, options))
-    })
+    .action(does(CODE.keys, 'createKeys', 'type'))
 }
 
-function addKeyImport(keys: Command, { onConfig }: CommandLine): void {
+function addKeyImport(keys: Command, { does }: CommandLine): void {
   keys
     .command('import <file>')
     .description('take over the keys of another gateway from a CSV file, all or none; see docs/moving.md')
@@ -65,12 +56,11 @@ function addKeyImport(keys: Command, { onConfig }: CommandLine): void {
     .option('--per-credit <units>', 'how many units of the amounts in the file make one credit', '1')
     .option('--dry-run', 'print what would be done, and change nothing')
     .option(...JSON_OPTION)
-    .action((file: string, options: ImportOptions) =>
-      onConfig(CODE.import, ({ importFile }, environment, config) => importFile(environment, config, file, options)),
-    )
+    .action(does(CODE.import, 'importFile'))
 }
 
-function addKeyReports(keys: Command, { onConfig }: CommandLine): void {
+function addKeyReports(keys: Command, line: CommandLine): void {
+  const { does } = line
   keys
     .command('list')
     .description('print all keys, or some of them')
@@ -81,30 +71,25 @@ function addKeyReports(keys: Command, { onConfig }: CommandLine): void {
     .option('--limit <number>', 'print at most so many keys')
     .option('--cursor <id>', 'continue after this key')
     .option(...JSON_OPTION)
-    .action((options: ListOptions) =>
-      onConfig(CODE.keys, ({ listKeys }, environment, config) => listKeys(environment, config, options)),
-    )
+    .action(does(CODE.keys, 'listKeys'))
   keys
     .command('show <id>')
     .description('print one key')
     .option(...JSON_OPTION)
-    .action((id: string, options: Output) =>
-      onConfig(CODE.keys, ({ showKey }, environment, config) => showKey(environment, config, id, options)),
-    )
-  addHistory(keys, 'key', { onConfig })
+    .action(does(CODE.keys, 'showKey'))
+  addHistory(keys, 'key', line)
   keys
     .command('running-out')
     .description('print the keys that are used up soon, at their mean use of the last seven days')
     .option('--days <number>', 'used up within so many days', '7')
     .option('--limit <number>', 'print at most so many', '50')
     .option(...JSON_OPTION)
-    .action(options =>
-      onConfig(CODE.reports, ({ listRunningOut }, environment, config) => listRunningOut(environment, config, options)),
-    )
+    .action(does(CODE.reports, 'listRunningOut'))
 }
 
-function addKeyChanges(keys: Command, { onConfig }: CommandLine): void {
-  addCredits(keys, 'key', { onConfig })
+function addKeyChanges(keys: Command, line: CommandLine): void {
+  const { onConfig, does } = line
+  addCredits(keys, 'key', line)
   keys
     .command('edit <id>')
     .description('change what you choose of a key')
@@ -116,9 +101,7 @@ function addKeyChanges(keys: Command, { onConfig }: CommandLine): void {
     .option('--limits <yaml>', 'limits of this key alone, such as { requestsPerMinute: 60 }; none for no limits')
     .option('--manage [answer]', 'yes or no: whether its owner may create other keys for the balance')
     .option(...JSON_OPTION)
-    .action((id: string, options: EditOptions) =>
-      onConfig(CODE.edits, ({ editKey }, environment, config) => editKey(environment, config, id, options)),
-    )
+    .action(does(CODE.edits, 'editKey'))
   keys
     .command('move <id> <balance>')
     .description('let a key spend from another balance; what runs ends on the old one, and history stays there')
@@ -132,9 +115,7 @@ function addKeyChanges(keys: Command, { onConfig }: CommandLine): void {
     .command('delete <id>')
     .description('delete a key for good; its history stays')
     .option(...JSON_OPTION)
-    .action((id: string, options: Output) =>
-      onConfig(CODE.edits, ({ deleteKey }, environment, config) => deleteKey(environment, config, id, options)),
-    )
+    .action(does(CODE.edits, 'deleteKey'))
   keys
     .command('disable <id>')
     .description('disable a key')
@@ -157,14 +138,12 @@ function addKeyChanges(keys: Command, { onConfig }: CommandLine): void {
     .command('rotate <id>')
     .description('give a key a new secret; balance and history stay')
     .option(...JSON_OPTION)
-    .action((id: string, options: Output) =>
-      onConfig(CODE.keys, ({ rotateKey }, environment, config) => rotateKey(environment, config, id, options)),
-    )
+    .action(does(CODE.keys, 'rotateKey'))
 }
 
 /** Adds `tollgate balances …`. */
 export function addBalanceCommands(line: CommandLine): void {
-  const { program, onConfig } = line
+  const { program, does } = line
   const balances = program
     .command('balances')
     .description('create and manage balances, from which several keys may spend')
@@ -176,9 +155,7 @@ export function addBalanceCommands(line: CommandLine): void {
     .option('--external-id <id>', 'what your shop calls it')
     .option('--credits <amount>', 'first credits, such as 25 or 0.5')
     .option(...JSON_OPTION)
-    .action((options: BalanceOptions) =>
-      onConfig(CODE.balances, ({ createBalance }, environment, config) => createBalance(environment, config, options)),
-    )
+    .action(does(CODE.balances, 'createBalance'))
   balances
     .command('list')
     .description('print balances, the newest first')
@@ -187,32 +164,26 @@ export function addBalanceCommands(line: CommandLine): void {
     .option('--limit <number>', 'print at most so many', '50')
     .option('--cursor <id>', 'continue after this balance')
     .option(...JSON_OPTION)
-    .action((options: ListBalancesOptions) =>
-      onConfig(CODE.balances, ({ listBalances }, environment, config) => listBalances(environment, config, options)),
-    )
+    .action(does(CODE.balances, 'listBalances'))
   balances
     .command('show <id>')
     .description('print one balance with its keys')
     .option(...JSON_OPTION)
-    .action((id: string, options: Output) =>
-      onConfig(CODE.balances, ({ showBalance }, environment, config) => showBalance(environment, config, id, options)),
-    )
+    .action(does(CODE.balances, 'showBalance'))
   balances
     .command('edit <id>')
     .description('change the name or the external id of a balance')
     .option('--name <name>', 'name for your own use')
     .option('--external-id <id>', 'what your shop calls it')
     .option(...JSON_OPTION)
-    .action((id: string, options: BalanceOptions) =>
-      onConfig(CODE.balances, ({ editBalance }, environment, config) => editBalance(environment, config, id, options)),
-    )
+    .action(does(CODE.balances, 'editBalance'))
   addCredits(balances, 'balance', line)
   addHistory(balances, 'balance', line)
   addPlanCommands(balances, line)
 }
 
 /** Adds `tollgate balances plan …`. */
-function addPlanCommands(balances: Command, { onConfig }: OnConfig): void {
+function addPlanCommands(balances: Command, { onConfig, does }: CommandLine): void {
   const plans = balances
     .command('plan')
     .description('show and change the plan of a balance; a key that was created alone has a balance with its id')
@@ -221,9 +192,7 @@ function addPlanCommands(balances: Command, { onConfig }: OnConfig): void {
     .command('show <balance>')
     .description('print the plan of a balance, with what is left of its windows')
     .option(...JSON_OPTION)
-    .action((id: string, options: Output) =>
-      onConfig(CODE.plans, ({ showPlan }, environment, config) => showPlan(environment, config, id, options)),
-    )
+    .action(does(CODE.plans, 'showPlan'))
   const change = (
     name: PlanChangeName,
     usage: string,
@@ -256,7 +225,7 @@ function addPlanCommands(balances: Command, { onConfig }: OnConfig): void {
 }
 
 /** Adds the commands that change what is left. */
-function addCredits(group: Command, kind: Subject['kind'], { onConfig }: OnConfig): void {
+function addCredits(group: Command, kind: Subject['kind'], { onConfig }: CommandLine): void {
   const words = kind === 'key' ? 'the balance of a key' : 'a balance'
   for (const [action, what] of [
     ['topup', `add to ${words}`],
@@ -279,7 +248,7 @@ function addCredits(group: Command, kind: Subject['kind'], { onConfig }: OnConfi
 }
 
 /** Adds the commands that print what happened. */
-function addHistory(group: Command, kind: Subject['kind'], { onConfig }: OnConfig): void {
+function addHistory(group: Command, kind: Subject['kind'], { onConfig }: CommandLine): void {
   group
     .command('history <id>')
     .description(`print the requests of a ${kind}, newest first`)

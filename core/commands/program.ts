@@ -39,13 +39,19 @@ export interface CommandLine {
     load: () => Promise<Code>,
     use: (code: Code, environment: Environment, config: Config) => Promise<void>,
   ) => Promise<void>
+  /** Returns an action that hands its arguments and options, some of which are required, to a function of that code. */
+  readonly does: <Code>(
+    load: () => Promise<Code>,
+    name: keyof Code,
+    ...required: readonly string[]
+  ) => (...given: readonly any[]) => Promise<void>
 }
 
 /**
  * Commander would report a missing option before a misspelled one, so required options are checked here.
  * @throws UsageError naming the first option that is missing
  */
-export function requireOptions<T extends object>(options: T, ...names: (string & keyof T)[]): void {
+export function requireOptions(options: Readonly<Record<string, unknown>>, names: readonly string[]): void {
   const missing = names.find(name => options[name] === undefined)
   if (missing !== undefined) throw new UsageError(`option --${missing} is required`)
 }

@@ -2,7 +2,7 @@
 
 import { POLICY } from './price-schema.ts'
 import { LIMITS, PLAN, PRICE_FACTOR } from './plan-schema.ts'
-import { FORMAT_LIST, section } from './section-schema.ts'
+import { BOOLEAN, FORMAT_LIST, section, setting, whole } from './section-schema.ts'
 import { DURATION, TOKENS_MAX, PAUSE } from './units.ts'
 
 const MODEL_ID = {
@@ -127,18 +127,8 @@ export const KEY_TYPE = {
       description: 'Entry of `upstreams`, or several: the next one serves when no account of those before it can.',
     },
     retry: section('When a request is sent to another account.', {
-      attempts: {
-        type: 'integer',
-        minimum: 1,
-        maximum: 20,
-        default: 3,
-        description: 'Maximum accounts that a request is sent to, until one of them answers.',
-      },
-      totalTime: {
-        ...DURATION,
-        default: '30s',
-        description: 'Time after which a request that fails is not sent to another account.',
-      },
+      attempts: setting(whole(1, 20), 3, 'Maximum accounts that a request is sent to, until one of them answers.'),
+      totalTime: setting(DURATION, '30s', 'Time after which a request that fails is not sent to another account.'),
       on: {
         type: 'array',
         uniqueItems: true,
@@ -149,26 +139,20 @@ export const KEY_TYPE = {
         description:
           'Failures after which another account is asked: no connection, a status, or a stream that fails or ends before any content (`empty`). `timeout` is for a request that was sent and not answered; the provider may bill it.',
       },
-      opening: {
-        ...PAUSE,
-        default: '5s',
-        description:
-          'How long the events before the first content of a stream are held back while another account could be asked.',
-      },
+      opening: setting(
+        PAUSE,
+        '5s',
+        'How long the events before the first content of a stream are held back while another account could be asked.',
+      ),
     }),
     formats: { ...FORMAT_LIST, description: 'Formats that customers may use.' },
     default: { ...MODEL_ID, description: 'Id of the default model, one of `models`.' },
-    fillDefault: {
-      type: 'boolean',
-      default: false,
-      description: 'Whether a request without a model gets the default one.',
-    },
-    public: {
-      type: 'boolean',
-      default: true,
-      description:
-        "Whether everybody may see it on the customers' page, in the list of models and prices, and on the page of the status.",
-    },
+    fillDefault: setting(BOOLEAN, false, 'Whether a request without a model gets the default one.'),
+    public: setting(
+      BOOLEAN,
+      true,
+      "Whether everybody may see it on the customers' page, in the list of models and prices, and on the page of the status.",
+    ),
     priceFactor: {
       ...PRICE_FACTOR,
       description:
@@ -187,13 +171,11 @@ export const KEY_TYPE = {
       concurrency: { ...LIMITS.concurrency, default: 50 },
       queue: { ...LIMITS.queue, default: '2s' },
     }),
-    abandoned: {
-      type: 'integer',
-      minimum: 1,
-      maximum: 1000,
-      default: 8,
-      description: 'Maximum replies of one key that are read to the end at the same time after their clients left.',
-    },
+    abandoned: setting(
+      whole(1, 1000),
+      8,
+      'Maximum replies of one key that are read to the end at the same time after their clients left.',
+    ),
     onDisabled: {
       type: 'string',
       enum: ['end', 'finish'],
@@ -209,18 +191,12 @@ export const KEY_TYPE = {
       description:
         'Key types of the keys that a managing key of this type may create for its balance, by the stage `own-keys`.',
     },
-    holdAhead: {
-      type: 'integer',
-      minimum: 1,
-      maximum: TOKENS_MAX,
-      default: 4096,
-      description: 'Output tokens by which the hold of a running stream stays ahead.',
-    },
-    clampOutput: {
-      type: 'boolean',
-      default: false,
-      description: 'Whether to lower the output limit of a request to what the balance covers, instead of refusing it.',
-    },
+    holdAhead: setting(whole(1, TOKENS_MAX), 4096, 'Output tokens by which the hold of a running stream stays ahead.'),
+    clampOutput: setting(
+      BOOLEAN,
+      false,
+      'Whether to lower the output limit of a request to what the balance covers, instead of refusing it.',
+    ),
     policy: POLICY,
     models: {
       type: 'array',

@@ -1,7 +1,7 @@
 /** JSON Schema of upstreams and their accounts. */
 
 import { FAILURE_ABOUTS } from '../formats/classify.ts'
-import { FORMAT_LIST, section } from './section-schema.ts'
+import { BOOLEAN, FORMAT_LIST, section, setting, whole } from './section-schema.ts'
 import { DURATION, TOKENS_MAX } from './units.ts'
 
 /** The members of a quota. */
@@ -33,11 +33,7 @@ const QUOTA_SHAPE = {
       minLength: 1,
       description: 'Time zone of the calendar, such as `Europe/Berlin`; UTC by default.',
     },
-    fairShare: {
-      type: 'boolean',
-      default: false,
-      description: 'Whether each key has an equal share, so that one key cannot use up the quota.',
-    },
+    fairShare: setting(BOOLEAN, false, 'Whether each key has an equal share, so that one key cannot use up the quota.'),
   },
 } as const
 
@@ -79,13 +75,11 @@ const ACCOUNT = {
       description:
         "Proxy by which the gateway connects to the provider for this account, such as `http://host:3128` or `socks5://host:1080`; it resolves the provider's name.",
     },
-    weight: {
-      type: 'integer',
-      minimum: 1,
-      maximum: 1000,
-      default: 1,
-      description: 'Weight of this account among the others: the part of the conversations that it gets.',
-    },
+    weight: setting(
+      whole(1, 1000),
+      1,
+      'Weight of this account among the others: the part of the conversations that it gets.',
+    ),
     models: {
       type: 'array',
       minItems: 1,
@@ -143,11 +137,7 @@ export const UPSTREAM = {
       exclusiveMinimum: 0,
       description: 'Credits per dollar. If set, a cost that the upstream reports takes precedence over `cost`.',
     },
-    allowPrivate: {
-      type: 'boolean',
-      default: false,
-      description: 'Whether link-local addresses, and plain http to other hosts, are allowed.',
-    },
+    allowPrivate: setting(BOOLEAN, false, 'Whether link-local addresses, and plain http to other hosts, are allowed.'),
     http2: {
       type: 'string',
       enum: ['auto', 'off'],
@@ -180,13 +170,11 @@ export const UPSTREAM = {
       description:
         'What happens to a stream whose client leaves before the last content: `cancel` closes it, `finish` reads it for its usage. By default it depends on format and model.',
     },
-    defaultOutput: {
-      type: 'integer',
-      minimum: 1,
-      maximum: TOKENS_MAX,
-      default: 32_000,
-      description: 'Output limit to send if the format requires one and neither the request nor `maxOutput` has one.',
-    },
+    defaultOutput: setting(
+      whole(1, TOKENS_MAX),
+      32_000,
+      'Output limit to send if the format requires one and neither the request nor `maxOutput` has one.',
+    ),
     passes: {
       type: 'array',
       maxItems: 100,
@@ -236,12 +224,7 @@ export const UPSTREAM = {
     health: section(
       'When an account that fails is not asked for a time. A 429 that says how long takes it out at once.',
       {
-        failures: {
-          type: 'integer',
-          minimum: 1,
-          default: 5,
-          description: 'Failures in a row that take an account out.',
-        },
+        failures: setting(whole(1), 5, 'Failures in a row that take an account out.'),
         rate: {
           type: 'number',
           exclusiveMinimum: 0,
@@ -250,51 +233,34 @@ export const UPSTREAM = {
           expected: 'a share above 0 and at most 1, such as 0.5',
           description: 'Fraction of failures that takes an account out, above 0 and at most 1.',
         },
-        least: {
-          type: 'integer',
-          minimum: 1,
-          default: 20,
-          description: 'Requests within `window` from which `rate` counts.',
-        },
-        window: { ...DURATION, default: '60s', description: 'Time in which failures are counted.' },
-        cooldown: {
-          ...DURATION,
-          default: '10s',
-          description: 'How long an account is out. The time doubles if the request that tries it then fails.',
-        },
-        cooldownMax: { ...DURATION, default: '10m', description: 'Maximum of that time.' },
+        least: setting(whole(1), 20, 'Requests within `window` from which `rate` counts.'),
+        window: setting(DURATION, '60s', 'Time in which failures are counted.'),
+        cooldown: setting(
+          DURATION,
+          '10s',
+          'How long an account is out. The time doubles if the request that tries it then fails.',
+        ),
+        cooldownMax: setting(DURATION, '10m', 'Maximum of that time.'),
       },
     ),
     timeouts: section('Time limits of this upstream.', {
-      connect: { ...DURATION, default: '5s', description: 'Time limit for connecting.' },
-      keepAlive: {
-        ...DURATION,
-        default: '4s',
-        description: "How long an idle connection is kept. Set it below the upstream's own limit.",
-      },
-      connectionAge: {
-        ...DURATION,
-        default: '5m',
-        description: 'Age from which a connection takes no new request, so that a changed address is followed.',
-      },
-      ping: {
-        ...DURATION,
-        default: '15s',
-        description: 'Interval of the checks of an HTTP/2 connection. It is closed if two are not answered.',
-      },
-      firstByte: { ...DURATION, default: '600s', description: 'Time limit for the first byte of an answer.' },
-      idle: { ...DURATION, default: '600s', description: 'Time limit for silence inside an answer.' },
-      total: { ...DURATION, default: '3600s', description: 'Time limit for a whole exchange.' },
-      finish: {
-        ...DURATION,
-        default: '60s',
-        description: 'How long a stream is read after its client left, before the last content.',
-      },
-      usage: {
-        ...DURATION,
-        default: '15s',
-        description: 'How long a stream is read after its last content, to learn its usage.',
-      },
+      connect: setting(DURATION, '5s', 'Time limit for connecting.'),
+      keepAlive: setting(DURATION, '4s', "How long an idle connection is kept. Set it below the upstream's own limit."),
+      connectionAge: setting(
+        DURATION,
+        '5m',
+        'Age from which a connection takes no new request, so that a changed address is followed.',
+      ),
+      ping: setting(
+        DURATION,
+        '15s',
+        'Interval of the checks of an HTTP/2 connection. It is closed if two are not answered.',
+      ),
+      firstByte: setting(DURATION, '600s', 'Time limit for the first byte of an answer.'),
+      idle: setting(DURATION, '600s', 'Time limit for silence inside an answer.'),
+      total: setting(DURATION, '3600s', 'Time limit for a whole exchange.'),
+      finish: setting(DURATION, '60s', 'How long a stream is read after its client left, before the last content.'),
+      usage: setting(DURATION, '15s', 'How long a stream is read after its last content, to learn its usage.'),
     }),
   },
 } as const

@@ -1,6 +1,7 @@
 /** What the built-in plugins of both kinds share. It may change at any time. */
 export { type BuiltInGiven, type BuiltInHost, type BuiltInStage, defineBuiltIn } from '../chain/built-in-stage.ts'
 export { credentialOf, presented } from '../client/credential.ts'
+export { BOOLEAN, number, setting, whole } from '../config/section-schema.ts'
 export { invalidBody } from '../errors.ts'
 export type { BuiltInExchange, BuiltInFacts, BuiltInWith } from '../exchange/built-in.ts'
 export { beginsAsSecret, prefixesOf, prefixOf, secretsIn } from '../lib/prefixes.ts'

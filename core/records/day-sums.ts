@@ -242,24 +242,13 @@ export class DaySums {
    */
   async read(sql: Sql, entries: readonly Entry[] = [], requests: readonly RequestSum[] = []): Promise<void> {
     const rows = [...entries.map(entry => this.#keysOf(entry)), ...requests.map(sum => this.#rowsOf(sum, sum.day, sum))]
-    await Promise.all([
-      this.#accounts.read(
-        sql,
-        rows.map(({ byAccount }) => byAccount),
-      ),
-      this.#keys.read(
-        sql,
-        rows.map(({ byKey }) => byKey),
-      ),
-      this.#days.read(
-        sql,
-        rows.map(({ byModel }) => byModel),
-      ),
-      this.#served.read(
-        sql,
-        entries.flatMap(entry => this.#servedOf(entry)),
-      ),
-    ])
+    const wanted: readonly [Table, readonly (readonly number[])[]][] = [
+      [this.#accounts, rows.map(({ byAccount }) => byAccount)],
+      [this.#keys, rows.map(({ byKey }) => byKey)],
+      [this.#days, rows.map(({ byModel }) => byModel)],
+      [this.#served, entries.flatMap(entry => this.#servedOf(entry))],
+    ]
+    await Promise.all(wanted.map(([table, keys]) => table.read(sql, keys)))
   }
 
   /** Adds what was collected to the sums that were read. */

@@ -268,17 +268,8 @@ export class KeyRecords {
 
 function keyOf(row: Row): RecordedKey {
   const { id, account, type, name, batch, status, expires, digest, label, hint, cap } = row
-  const { plan, shared, grants, granted, settled, ordinal, endedAt, externalId, pending } = accountOf(row)
   return {
-    plan,
-    shared,
-    grants,
-    granted,
-    settled,
-    ordinal,
-    endedAt,
-    externalId,
-    pending,
+    ...accountOf(row),
     used: bigintOf(row, 'used'),
     elsewhere: bigintOf(row, 'elsewhere'),
     id: String(id),

@@ -1,6 +1,6 @@
 /** Importing keys in the admin API. */
 import * as operator from 'tollgate/plugin/operator'
-import { invalidBody } from 'tollgate/plugin/operator'
+import { invalidBody, BOOLEAN, setting } from 'tollgate/plugin/operator'
 import { amountOf, noting, type Operation, operation } from './operation.ts'
 import { COUNT, GIVEN_AMOUNT, shape } from './schemas.ts'
 
@@ -39,7 +39,7 @@ const importKeys = operation({
         default: '1',
         description: 'How many of the units that the amounts are given in make one credit.',
       },
-      dry_run: { type: 'boolean', default: false, description: 'Find out what would be done, and change nothing.' },
+      dry_run: setting(BOOLEAN, false, 'Find out what would be done, and change nothing.'),
     },
   },
   reply: shape('Import', {

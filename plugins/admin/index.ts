@@ -8,6 +8,9 @@ import {
   PRIVATE,
   sentence,
   smallJson,
+  number,
+  setting,
+  whole,
 } from 'tollgate/plugin/operator'
 import { Access } from './access.ts'
 import { CODE_OPERATIONS } from './codes.ts'
@@ -72,20 +75,13 @@ export default defineBuiltIn({
         default: 12,
         description: 'Hours after which an operator must sign in again.',
       },
-      failedSignInsPerMinute: {
-        type: 'integer',
-        minimum: 1,
-        default: 10,
-        description:
-          'Maximum failed sign-ins, and wrong tokens, per client address and minute, in each worker. Ten times as many requests may have a session that is over.',
-      },
-      idempotencyHours: {
-        type: 'number',
-        minimum: 1,
-        default: 24,
-        description: 'Hours for which a repeated idempotency key gets the first answer.',
-      },
-      bodyBytes: { type: 'integer', minimum: 1024, default: 262_144, description: 'Maximum size of a request body.' },
+      failedSignInsPerMinute: setting(
+        whole(1),
+        10,
+        'Maximum failed sign-ins, and wrong tokens, per client address and minute, in each worker. Ten times as many requests may have a session that is over.',
+      ),
+      idempotencyHours: setting(number(1), 24, 'Hours for which a repeated idempotency key gets the first answer.'),
+      bodyBytes: setting(whole(1024), 262_144, 'Maximum size of a request body.'),
     },
   },
   setup(options, host) {

@@ -44,7 +44,8 @@ export const DAY = {
   description: 'A UTC day.',
 } as const
 
-const KEY_MEMBERS = {
+/** A key. */
+export const KEY = shape('Key', {
   id: TEXT,
   type: TEXT,
   name: TEXT,
@@ -68,16 +69,13 @@ const KEY_MEMBERS = {
     description: 'The most that it may use in its life, in credits; null for none of its own.',
   },
   limits: { type: ['object', 'null'], description: 'Limits of this key alone.' },
-} as const
-
-/** A key. */
-export const KEY = shape('Key', KEY_MEMBERS)
+})
 /** The columns of keys in CSV. */
-export const KEY_COLUMNS = Object.keys(KEY_MEMBERS).filter(name => name !== 'metadata' && name !== 'limits')
+export const KEY_COLUMNS = Object.keys(KEY.properties).filter(name => name !== 'metadata' && name !== 'limits')
 
 /** A key after a change. */
 export const CHANGED_KEY = shape('ChangedKey', {
-  ...KEY_MEMBERS,
+  ...KEY.properties,
   in_force: {
     type: 'boolean',
     description: 'False if the store did not answer: a running gateway puts the change in force later.',
@@ -159,7 +157,7 @@ export const NEW_KEY = shape('NewKey', {
 })
 
 /** A redeem code. */
-const CODE_MEMBERS = {
+export const CODE = shape('Code', {
   id: TEXT,
   hint: TEXT,
   kind: { enum: operator.CODE_KINDS },
@@ -172,14 +170,12 @@ const CODE_MEMBERS = {
   expires_at: TIME,
   used_at: TIME,
   used_by: { type: ['string', 'null'], description: 'The id of the key.' },
-} as const
-/** A redeem code. */
-export const CODE = shape('Code', CODE_MEMBERS)
+})
 /** A redeem code with its text, which is shown only once. */
-export const NEW_CODE = shape('NewCode', { ...CODE_MEMBERS, code: TEXT })
+export const NEW_CODE = shape('NewCode', { ...CODE.properties, code: TEXT })
 
-/** A token. */
-const TOKEN_MEMBERS = {
+/** A token of an operator. */
+export const TOKEN = shape('Token', {
   id: TEXT,
   name: TEXT,
   scope: { enum: operator.SCOPES },
@@ -187,11 +183,9 @@ const TOKEN_MEMBERS = {
   created_at: TIME,
   used_at: TIME,
   revoked_at: TIME,
-} as const
-/** A token of an operator. */
-export const TOKEN = shape('Token', TOKEN_MEMBERS)
+})
 /** A token with its secret, which is shown only once. */
-export const NEW_TOKEN = shape('NewToken', { ...TOKEN_MEMBERS, token: TEXT })
+export const NEW_TOKEN = shape('NewToken', { ...TOKEN.properties, token: TEXT })
 
 /** A session of the page. */
 export const SESSION = shape('Session', {

@@ -14,6 +14,9 @@ import {
   shownWindow,
   usageOf,
   type WindowView,
+  BOOLEAN,
+  setting,
+  whole,
 } from 'tollgate/plugin/operator'
 import { type Account, type Answer, PATHS } from './answers.ts'
 import { rounded } from './numbers.ts'
@@ -40,22 +43,13 @@ export default defineBuiltIn({
         default: 1,
         description: 'Credits that these tools show as one dollar.',
       },
-      perMinute: {
-        type: 'integer',
-        minimum: 1,
-        default: 120,
-        description: 'Maximum look-ups of this kind per key and minute.',
-      },
-      codexCredits: {
-        type: 'boolean',
-        default: true,
-        description: 'Whether replies have the headers from which Codex shows the balance.',
-      },
-      claudeLimits: {
-        type: 'boolean',
-        default: true,
-        description: 'Whether replies have the headers from which Claude Code shows how much of a limit is used.',
-      },
+      perMinute: setting(whole(1), 120, 'Maximum look-ups of this kind per key and minute.'),
+      codexCredits: setting(BOOLEAN, true, 'Whether replies have the headers from which Codex shows the balance.'),
+      claudeLimits: setting(
+        BOOLEAN,
+        true,
+        'Whether replies have the headers from which Claude Code shows how much of a limit is used.',
+      ),
     },
   },
   setup({ creditsPerDollar, perMinute, codexCredits, claudeLimits }, { config, ledger, now }) {

@@ -1,5 +1,14 @@
 import { GatewayError, PerMinute, Reply, WebPage } from 'tollgate/plugin'
-import { defineBuiltIn, type BuiltInExchange, policyOf, prefixesOf, presented, PRIVATE } from 'tollgate/plugin/operator'
+import {
+  defineBuiltIn,
+  type BuiltInExchange,
+  policyOf,
+  prefixesOf,
+  presented,
+  PRIVATE,
+  BOOLEAN,
+  setting,
+} from 'tollgate/plugin/operator'
 
 /** Secrets that one address may ask about in a minute: each is looked up in the store. */
 const ASKED_MAX = 120
@@ -25,11 +34,7 @@ export default defineBuiltIn({
         expected: 'an address such as https://api.example.com, or nothing',
         description: "Address for the customers' clients. If it is empty, the one in the browser's address bar.",
       },
-      prices: {
-        type: 'boolean',
-        default: true,
-        description: 'Whether everybody may see the models and prices of each key type.',
-      },
+      prices: setting(BOOLEAN, true, 'Whether everybody may see the models and prices of each key type.'),
     },
   },
   setup({ title, baseUrl, prices }, { config, keys, now }) {

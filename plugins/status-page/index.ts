@@ -1,5 +1,5 @@
 import { GatewayError, type KeyType, type Outcome, Reply, WebPage } from 'tollgate/plugin'
-import { Traffic } from 'tollgate/plugin/metering'
+import { Traffic, setting, whole } from 'tollgate/plugin/metering'
 import { defineBuiltIn, kept } from 'tollgate/plugin/operator'
 
 /** Interval at which this process adds its counts to those of all, in milliseconds. */
@@ -32,13 +32,7 @@ export default defineBuiltIn({
     additionalProperties: false,
     properties: {
       title: { type: 'string', maxLength: 60, default: 'Tollgate', description: 'Name at the top of the page.' },
-      cacheSeconds: {
-        type: 'integer',
-        minimum: 1,
-        maximum: 3600,
-        default: 10,
-        description: 'Seconds for which an answer is the same for everybody.',
-      },
+      cacheSeconds: setting(whole(1, 3600), 10, 'Seconds for which an answer is the same for everybody.'),
     },
   },
   setup({ title, cacheSeconds }, { config, ledger, log, now, pool }) {
