@@ -339,11 +339,12 @@ export class Ledger {
 
   /** Ends an exchange whose hold expired, with what it was charged then. @returns its entry */
   async #endForGood(account: string, entry: HistoryEntry): Promise<HistoryEntry> {
-    const { id, key, bucket, charge } = entry
+    const { id, key, bucket, charge, plan } = entry
     if ((await orUnavailable(this.scripts.redis.exists(this.scripts.keys.hold(account, id)))) > 0)
       throw new RangeError(`the request ${id} still runs; refund it when it has ended`)
     const notes = { endpoint: '', model: '', stream: false, ...entry.notes }
-    await this.#deliveries.send(settlementOf({ account, key, id, bucket }, { charge, kind: 'settle', notes }, entry.at))
+    const end = { charge: charge + (plan?.covered ?? 0n), tokens: plan?.tokens, kind: 'settle', notes } as const
+    await this.#deliveries.send(settlementOf({ account, key, id, bucket, claims: plan?.claims }, end, entry.at))
     return (await this.reads.entry(id, account)) ?? entry
   }
 

@@ -100,7 +100,8 @@ export function windowViews(
 /** Returns what was used and is held of the window of a key's day. @param from when the day began */
 export function dayUsed(text: string | null | undefined, from: number): bigint {
   const state = statesIn(text).byPlace.get(0)
-  return state?.from === from ? state.used + state.held : 0n
+  if (state?.from === from) return state.used + state.held
+  return state ? beyond(state, from) : 0n
 }
 
 /** Returns which share of a window is used or held, from 0 to 1. */
@@ -148,13 +149,20 @@ function current(state: WindowState | undefined, span: Span | number, { timing }
   if (timing.kind === 'first use') {
     const isRunning = state !== undefined && now < state.ends && state.from >= from
     if (isRunning) return { used: state.used, held: state.held, from: state.from, resetsAt: state.ends }
-    return { used: state ? beyond(state, from) : 0n, held: 0n, from: undefined, resetsAt: undefined }
+    return { used: state ? beyond(state, now, false) : 0n, held: 0n, from: undefined, resetsAt: undefined }
   }
   if (state?.from === from) return { used: state.used, held: state.held, from, resetsAt: until }
   return { used: state ? beyond(state, from) : 0n, held: 0n, from, resetsAt: until }
 }
 
-/** What was used beyond the amount of a window that is over, which counts in the next one. */
-function beyond({ used, amount, ends }: WindowState, from: number): bigint {
-  return from >= ends && used > amount ? used - amount : 0n
+/**
+ * What was used beyond the amounts of the windows that are over, which counts in the next one.
+ * @param isFixed whether they follow each other, as those of a calendar do
+ */
+function beyond({ used, amount, from: began, ends }: WindowState, from: number, isFixed = true): bigint {
+  if (from < ends) return 0n
+  const windows = (from - began) / Math.max(1, ends - began)
+  const over = Math.max(1, isFixed ? Math.round(windows) : Math.floor(windows))
+  const left = used - amount * BigInt(over)
+  return left > 0n ? left : 0n
 }

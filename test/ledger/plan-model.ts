@@ -107,7 +107,9 @@ export class PlanModel {
       const [begin, end] = this.#span(place)
       if (begin === window.begin) continue
       const { amount } = WINDOWS[place] as { amount: number }
-      window.used = window.begin < 0 ? 0 : Math.max(0, window.used - amount)
+      // Each window that is over takes its amount of what was used beyond.
+      const over = Math.max(1, Math.floor((begin - window.begin) / (window.end - window.begin)))
+      window.used = window.begin < 0 ? 0 : Math.max(0, window.used - amount * over)
       window.held = 0
       window.begin = begin
       window.end = end

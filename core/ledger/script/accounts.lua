@@ -132,6 +132,8 @@ operations.fill = function(key, arg)
   local seen = sums and whole(sums.part and sums.part.ends or sums.ordinal)
   if seen ~= arg.seen or (elsewhere or '') ~= arg.elsewhere then return 'changed' end
   local own = readWindows(arg.windows)
+  -- Midnight has passed since the entries were added up.
+  if #open(own) == 0 then return 'changed' end
   for _, hold in ipairs(sums.holds > 0 and leasedHolds(key.leases, arg.name, arg.holdPrefix) or {}) do
     local held, floor, bucket, ended, slotOrSharer, text, notes = readHold(hold.text or '')
     local _, owner = readSlot(slotOrSharer or '')

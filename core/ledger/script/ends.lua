@@ -73,8 +73,13 @@ operations.settle = function(key, arg)
   end
   -- A hold that is lost may have begun before somebody asked for the windows of its key.
   if not text and not isOver and not quota then
-    local lost, own = readClaims(claims), redis.call('HGET', recordOf(account, owner), field.keyWindows)
-    if own and #lost.ofKey == 0 then
+    local lost, recordKey = readClaims(claims), recordOf(account, owner)
+    local own = #lost.ofKey == 0 and redis.call('HGET', recordKey, field.keyWindows)
+    if own and before then
+      -- It counts on the day of its first end, which only the records know. They fill the windows again.
+      redis.call('HDEL', recordKey, field.keyWindows)
+      keyWindows = nil
+    elseif own then
       takeAll(open(readWindows(own)), lost.ofKey, 0, 0, 0)
       claims = claimsText(lost)
     end

@@ -305,6 +305,8 @@ operations.extend = function(key, arg)
   end
   local claims = readClaims(arg.claims)
   local held, fields
+  -- When it was reaped, its tokens took the place of those that it had reserved.
+  if outcome then claims.reserved = claims.reserved and 0 end
   if wanted > 0 then held, fields = restored(claims, call, credits, wanted, found) end
   if not held then return answer(0, 0, arg.claims) end
   local before, newClaims = outcome and partsText(readParts(string.sub(outcome, 2))) or '-', claimsText(claims)

@@ -242,7 +242,7 @@ local function applyClaims(account, owner, claims, plan, found, ending)
   if #ofKey > 0 then changed = { field.keyWindows, windowsText(ofKey) } end
   if claims.reserved and ending.isHeld and rates then
     changed[#changed + 1] = field.rates
-    changed[#changed + 1] = correctRates(rates, claims.reserved, ending.tokens)
+    changed[#changed + 1] = correctRates(rates, claims.reserved, ending.tokens - before.tokens)
   end
   writeRecord(account, record, changed, fields)
   return fields

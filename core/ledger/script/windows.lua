@@ -2,7 +2,7 @@
 -- keeps them as one text, so that all of them together are one field:
 --   SHAPE PLACE:UNIT:KIND:AMOUNT:FROM:ENDS:HELD:USED ...
 -- The shape changes with what the windows count and when they begin; windows of another shape say nothing. The unit is 'c'
--- (nano-credits), 'r' (requests) or 't' (tokens). The kind is 'c' (of a calendar), 'u' (begins with a use) or 'r' (the last
+-- (nano-credits), 'r' (requests) or 't' (tokens). The amount is what could be used so far, if somebody has lowered it. The kind is 'c' (of a calendar), 'u' (begins with a use) or 'r' (the last
 -- hours). Of the last hours, FROM is when they were reset, ENDS is the length of a part, and USED has what was used in each
 -- part that counts: PART=NUMBER,...
 -- A caller asks with the same text without HELD and USED. The calendar is the gateway's: the script gets from and until.
@@ -39,7 +39,7 @@ local function windowsText(state)
       used = table.concat(parts, ',')
     end
     words[#words + 1] = string.format('%s:%s:%s:%.0f:%.0f:%.0f:%.0f:%s', window.place, window.unit, window.kind,
-      window.amount, window.from, window.ends, math.max(0, window.held), used)
+      window.allowed or window.amount, window.from, window.ends, math.max(0, window.held), used)
   end
   return table.concat(words, ' ')
 end
@@ -49,9 +49,12 @@ local function firstPart(window)
   return math.floor(now() / window.ends) - PARTS + 1
 end
 
--- Lets a window begin anew. What was used beyond the amount of the window before counts, unless that was reset.
+-- Lets a window begin anew. What was used beyond the amounts of the windows that are over counts, unless they were reset. Those of
+-- a calendar follow each other; months have several lengths.
 local function renew(window, from, ends)
-  window.used = from >= window.ends and math.max(0, window.used - window.amount) or 0
+  local windows = (from - window.from) / math.max(1, window.ends - window.from)
+  local over = window.kind == 'u' and math.floor(windows) or math.floor(windows + 0.5)
+  window.used = from >= window.ends and math.max(0, window.used - window.amount * math.max(1, over)) or 0
   window.from, window.ends, window.held, window.isNew = from, ends, 0, true
 end
 
@@ -92,6 +95,8 @@ local function askedWindows(text, asked)
       -- A window that began later than the caller knows stays: an operator has reset it.
       renew(window, from, ends)
     end
+    -- What was used before somebody has lowered the amount is not beyond it.
+    window.allowed = math.max(tonumber(amount), kind ~= 'r' and math.min(window.used + window.held, window.amount or 0) or 0)
     window.amount = tonumber(amount)
     found[#found + 1] = window
   end
