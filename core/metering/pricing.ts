@@ -93,29 +93,25 @@ export function billed(
   const isAsked = tally.model === undefined || entry.answers.has(tally.model)
   const name = models.size > 0 && !isAsked ? tally.model : undefined
   const allowed = name === undefined ? undefined : entryNamed([entry, ...models.values()], name)
-  const named = allowed ?? cheaper(usage, [entry, answered], conditions)
-  const server = named === entry ? undefined : named
   // If another model may answer, an unknown one is reported.
   const strange = allowed || answered ? undefined : name
-  const servedBy = strange ?? server?.sends
-  const own: BilledUsage = {
-    usage,
-    price: server?.price ?? entry.price,
-    ...(servedBy !== undefined && { model: servedBy }),
-    ...(conditions && { conditions }),
-  }
-  if (!passes) return [own]
-  // Calls are counted once for all passes.
-  const { calls: _calls, ...rest } = conditions ?? {}
-  return passes.map((pass, index) => {
-    const other = pass.model === undefined ? undefined : pricing.entryOf(pass.model)?.price
-    return {
+  const partsOf = (server: ModelEntry): readonly BilledUsage[] => {
+    const model = strange ?? (server === entry ? undefined : server.sends)
+    const own = { usage, price: server.price, ...(model !== undefined && { model }), ...(conditions && { conditions }) }
+    if (!passes) return [own]
+    // Calls are counted once for all passes.
+    const { calls: _calls, ...rest } = conditions ?? {}
+    return passes.map((pass, index) => ({
+      ...own,
       usage: pass.usage,
-      price: other ?? own.price,
-      ...(pass.model === undefined ? own.model !== undefined && { model: own.model } : { model: pass.model }),
+      ...(pass.model !== undefined && { model: pass.model, price: pricing.entryOf(pass.model)?.price ?? own.price }),
       ...(conditions && { conditions: index === 0 ? conditions : rest }),
-    }
-  })
+    }))
+  }
+  const asked = partsOf(allowed ?? entry)
+  const other = !allowed && answered ? partsOf(answered) : asked
+  // Each pass has a tier of its own, and some models are paid apart, so the whole is compared.
+  return other !== asked && chargeAll(other) < chargeAll(asked) ? other : asked
 }
 
 /**
@@ -134,15 +130,6 @@ export function otherServer(
   const named = entryOf(name)
   if (!named || named === entry || named.sends === entry.sends) return undefined
   return named.upstreams.some(upstream => entry.upstreams.includes(upstream)) ? named : undefined
-}
-
-/** Returns the cheaper one of the model that was asked for and the model that answered. */
-function cheaper(
-  usage: Usage,
-  [asked, served]: readonly [ModelEntry, ModelEntry | undefined],
-  conditions: Conditions | undefined,
-): ModelEntry {
-  return served && charge(usage, served.price, conditions) < charge(usage, asked.price, conditions) ? served : asked
 }
 
 /** Returns what of a billed usage has no price: the names of counters, conditions, calls and models. */

@@ -461,6 +461,35 @@ t.test('a reply by another model of the same upstream is charged at the cheaper 
   }
 })
 
+t.test('a reply of several passes by another model is never charged above the model that was asked for', async t => {
+  const other = { context: 1_000_000, maxOutput: 1000, reasoning: 'none' }
+  const place = await Exchanges.load(file =>
+    file
+      .set('prices.flat', { input: 4, output: 15, tiers: [] })
+      .set('prices.wordy', { input: 1, output: 30, tiers: [] })
+      .insertModel('famA', { id: 'flat', price: 'flat', ...other })
+      .insertModel('famA', { id: 'wordy', price: 'wordy', ...other }),
+  )
+  // Both together are long input, at which the asked price is higher than the flat one. Each alone is not.
+  const long = { type: 'message', input_tokens: 140_000, output_tokens: 20 }
+  const compacts = { context_management: { edits: [{ type: 'compact_20260112' }] } }
+  const advised = { tools: [{ type: 'advisor_20260301', name: 'advisor', model: 'acme/famA-large-5' }] }
+  const words = { type: 'message', input_tokens: 100, output_tokens: 90 }
+  const advice = { type: 'advisor_message', model: 'acme/famA-large-5', input_tokens: 2000, output_tokens: 100 }
+  for (const [what, body, iterations, model] of [
+    ['a compaction', compacts, [{ ...long, type: 'compaction' }, long], 'flat'],
+    ['two passes', advised, [long, long], 'flat'],
+    ['advice', advised, [words, advice], 'wordy'],
+  ] as const) {
+    const by = (name: string) =>
+      place.ask('messages', body, { reply: reply(MESSAGES, { iterations }, { model: name }) })
+    const asked = await by('acme/famA-medium-5')
+    const served = await by(model)
+    t.equal(served.cost, asked.cost, what)
+    t.equal(served.notes.served, model, `${what}: both names are known`)
+  }
+})
+
 t.test('the output of a JSON request with tools is limited at the rates for all of its input', async t => {
   const place = await Exchanges.load(file => file, 3_300_000_000n)
   const text = 'x'.repeat(160_000)
