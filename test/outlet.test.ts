@@ -8,6 +8,7 @@ function listener() {
   const res = {
     writableEnded: false,
     destroyed: false,
+    headersSent: false,
     destroy() {
       res.destroyed = true
       for (const close of closes) close()
@@ -18,13 +19,15 @@ function listener() {
   return { res, reply: reply as unknown as ClientReply }
 }
 
-/** The outlet of a request that may be sent again, whose client has left. */
-function left(): Outlet {
+/** The outlet of a request that may be sent again, whose client has left. @param hasBegun whether it was sent anything */
+function left(hasBegun = true): Outlet {
   const first = listener()
   const outlet = new Outlet(first.reply, { allClientsLeft() {}, clientJoined() {} })
   outlet.keep(1000, { bytes: 1000 })
-  outlet.begin(200, {})
-  outlet.write(Buffer.from('the beginning'))
+  if (hasBegun) {
+    outlet.begin(200, {})
+    outlet.write(Buffer.from('the beginning'))
+  }
   first.reply.onLeave?.(first.reply)
   return outlet
 }
@@ -33,9 +36,19 @@ t.test('a client that joins a reply at its last moment is disconnected when noth
   const outlet = left()
   const { res, reply } = listener()
   const joined = outlet.join(reply)
+  res.headersSent = true
   outlet.close()
   await joined
   t.equal(res.destroyed, true)
+})
+
+t.test('one that joins before the reply has begun is refused, and may send its request again', async t => {
+  const outlet = left(false)
+  const { res, reply } = listener()
+  const joined = outlet.join(reply)
+  outlet.close()
+  await t.rejects(joined, { code: 'unavailable', retry: true })
+  t.equal(res.destroyed, false, 'so that it gets the error')
 })
 
 t.test('a reply that is over without its end cannot be joined', async t => {

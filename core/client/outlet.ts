@@ -7,6 +7,7 @@ import { NOTHING, ByteBuffer } from '../lib/byte-buffer.ts'
 const LAG_MAX = 1024 * 1024
 /** Most clients of one reply. */
 const LISTENERS_MAX = 16
+const GIVEN_UP = 'The request that this one repeats was given up at this moment. Send it again.'
 
 /** Bytes left for the replies that are kept while they arrive. */
 export interface SharedBytes {
@@ -38,6 +39,8 @@ export class Outlet {
   #decided: (() => Promise<void>) | undefined
   /** The reply has ended, and a client has all of it. */
   #taken = false
+  /** Refuses a client that has joined. */
+  readonly #refusals = new WeakMap<ClientReply, () => void>()
 
   constructor(reply: ClientReply, owner: ReplyOwner) {
     this.#replies = [reply]
@@ -144,12 +147,16 @@ export class Outlet {
 
   /**
    * Notes that the exchange is over, so that nothing more comes. A reply that has not ended can no longer be joined. A client that
-   * joined it at the last moment would wait forever, and is disconnected.
+   * joined it at the last moment would wait forever: it is refused, or disconnected if its reply has begun.
    */
   close(): void {
     if (this.#hasEnded) return
     this.forget()
-    for (const { res } of this.#replies) if (!res.writableEnded) res.destroy()
+    for (const reply of this.#replies) {
+      const refuse = reply.res.headersSent ? undefined : this.#refusals.get(reply)
+      if (refuse) refuse()
+      else if (!reply.res.writableEnded) reply.res.destroy()
+    }
   }
 
   /** Closes the connections of all clients. */
@@ -176,7 +183,8 @@ export class Outlet {
 
   /**
    * Gives a client the reply from its start. Resolves when the client has it, or has left.
-   * @throws GatewayError rate_limited if too many clients listen; request_conflict if the reply is no longer joinable
+   * @throws GatewayError rate_limited if too many clients listen; request_conflict if the reply is no longer joinable; unavailable
+   * if its exchange is over before it has begun
    */
   async join(reply: ClientReply): Promise<void> {
     if (reply.gone) return
@@ -194,10 +202,17 @@ export class Outlet {
     }
     const alone = this.empty
     this.#replies.push(reply)
+    const ownLeave = reply.onLeave
     reply.onLeave = this.#leave
     if (this.#sentHead) reply.write(bytes)
     if (alone) this.#owner?.clientJoined()
-    await new Promise<void>(resolve => reply.res.on('close', resolve))
+    await new Promise<void>((resolve, reject) => {
+      reply.res.on('close', resolve)
+      this.#refusals.set(reply, () => {
+        reply.onLeave = ownLeave
+        reject(new GatewayError('unavailable', { message: GIVEN_UP, retryAfterMs: 1000 }))
+      })
+    })
   }
 
   /** Notes that a client has left. */

@@ -13,6 +13,8 @@ export const edit: Edit = file =>
   file
     // Nothing here waits for what runs in the background.
     .setAll('ledger', { reapEvery: '30s', archiveEvery: '1s' })
+    // The clock of `fetch` for idle connections is late on a busy machine. It would use one that the gateway closes.
+    .set('limits.idleConnection', '24h')
     .set('prices.medium', pricesTimes(1))
     .set('prices.cheap', pricesTimes(1 / Number(CHEAPER)))
     .set('prices.dear', pricesTimes(2))
