@@ -33,7 +33,7 @@ export async function loadOrExit(environment: Environment, file: string, checkCh
 
 /** Parses the value of an option that is a whole number from 1 on. @throws UsageError for any other value */
 export function wholeOption(text: string, name: string, most: number): number {
-  const number = /^\d{1,9}$/.test(text) ? Number(text) : 0
+  const number = /^\d{1,16}$/.test(text) ? Number(text) : 0
   if (number < 1 || number > most) throw new UsageError(`${name} is a whole number from 1 to ${most}`)
   return number
 }

@@ -1,4 +1,5 @@
 /** How a change of a key is known to be recorded. */
+import { isDeepStrictEqual } from 'node:util'
 import { CommitInDoubt } from '../records/database.ts'
 import type { KeyRecord } from '../records/key-records.ts'
 import type { Records } from '../records/records.ts'
@@ -56,6 +57,11 @@ function isSame(one: KeyRecord, other: KeyRecord): boolean {
     'cap',
     'type',
     'account',
+    'limits',
+    'lifetimeMs',
+    'manage',
+    'metadata',
   ] as const
-  return members.every(member => one[member] === other[member])
+  // What is left out of a change is `false`.
+  return members.every(member => isDeepStrictEqual(one[member] ?? false, other[member] ?? false))
 }

@@ -15,6 +15,7 @@ export class UncertainHolds {
   readonly #send: (settlement: Settlement) => Promise<void>
   /** With the number of cancellations that the store has taken. */
   readonly #waiting = new Map<Settlement, number>()
+  readonly #sending = new Set<Settlement>()
 
   /** @param send rejects if the store did not take it */
   constructor(send: (settlement: Settlement) => Promise<void>) {
@@ -34,7 +35,11 @@ export class UncertainHolds {
   }
 
   #try(cancellation: Settlement): void {
-    this.#send(cancellation).then(
+    // The last one must be sent after the answer to the one before.
+    if (this.#sending.has(cancellation)) return
+    this.#sending.add(cancellation)
+    const sent = this.#send(cancellation).finally(() => this.#sending.delete(cancellation))
+    sent.then(
       () => {
         const times = (this.#waiting.get(cancellation) ?? 0) + 1
         if (times < TIMES) this.#waiting.set(cancellation, times)

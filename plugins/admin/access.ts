@@ -82,7 +82,7 @@ export class Access {
     if (!secret?.startsWith(SESSION_PREFIX)) throw new GatewayError('sign_in_required')
     const { ledger, now } = this.#host
     const digest = operator.secretDigest(secret)
-    const session = await this.#tried(x, digest, () => ledger.records.tokens.session(digest, now()), {
+    const session = await this.#tried(x, `session ${digest}`, () => ledger.records.tokens.session(digest, now()), {
       failed: this.#ended,
       most: ENDED_TIMES * this.#failedSignInsPerMinute,
     })
@@ -163,7 +163,7 @@ export class Access {
     const { secret, digest } = operator.newSecret(SESSION_PREFIX)
     const expiresAt = now() + this.#sessionMs
     await operator.orUnavailable(ledger.records.tokens.open(token.id, digest, { now: now(), expiresAt }))
-    this.#remember(digest)
+    this.#remember(`session ${digest}`)
     const actor = { token, secret, session: { csrf: csrfOf(secret), expiresAt } }
     return { actor, cookie: cookie(secret, this.#sessionMs, x) }
   }

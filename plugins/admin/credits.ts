@@ -56,9 +56,7 @@ async function credit(
     await extend?.(sql)
   }
   const added = await ledger.accounts.grant(account, { id: `api:${call.once.id}`, amount, notes }, also)
-  const known = added ? undefined : await operator.orUnavailable(ledger.records.requests.find(call.once.id))
-  if (known) throw new operator.RequestDone(known)
-  return done
+  return added ? done : call.once.repeat(ledger.records)
 }
 
 const CREDITED = {

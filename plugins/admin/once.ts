@@ -2,7 +2,7 @@
 import { createHash, randomBytes } from 'node:crypto'
 import { GatewayError } from 'tollgate/plugin'
 import * as operator from 'tollgate/plugin/operator'
-import type { BuiltInExchange } from 'tollgate/plugin/operator'
+import type { BuiltInExchange, BuiltInHost } from 'tollgate/plugin/operator'
 import type { Actor } from './access.ts'
 
 /** One request that creates or grants something. */
@@ -58,6 +58,18 @@ export class Once {
   /** Notes in a transaction that the request is done. @throws operator.RequestDone if it was done already */
   async note(sql: operator.Sql, done: unknown): Promise<void> {
     if (this.request) await operator.noteRequest(sql, { ...this.request, reply: JSON.stringify(done) })
+  }
+
+  /**
+   * Ends a request whose change was made before.
+   * @throws operator.RequestDone with its reply; GatewayError request_conflict if that is no longer kept
+   */
+  async repeat({ requests }: Pick<BuiltInHost['ledger']['records'], 'requests'>): Promise<never> {
+    const known = await operator.orUnavailable(requests.find(this.id))
+    if (known) throw new operator.RequestDone(known)
+    const message =
+      'This idempotency key was used before, and its change was made then. Send a new change with a new key.'
+    throw new GatewayError('request_conflict', { message })
   }
 
   /** An id for a grant, which the ledger gives once. */

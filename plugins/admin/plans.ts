@@ -30,9 +30,7 @@ async function changed(call: Call<unknown, Given>, change: operator.PlanChangeNa
   const also = noting(call, done, { action: `plan.${change}`, target: id, details: call.body })
   const wish = { account: id, id: `api:${call.once.id}`, also }
   const made = await operator.changePlan({ plans: keys.plans, config }, change, wish, call.body)
-  const known = made ? undefined : await operator.orUnavailable(ledger.records.requests.find(call.once.id))
-  if (known) throw new operator.RequestDone(known)
-  return done
+  return made ? done : call.once.repeat(ledger.records)
 }
 
 /** All of them. */

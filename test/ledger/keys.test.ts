@@ -212,6 +212,13 @@ t.test('a change in doubt does not count as done if another one came instead of 
   }
   t.equal(await keys.changes.edit(id, { name: 'ours' }), 'unknown')
   t.match(await ledger.records.keys.get(id), { name: 'another' })
+  database.transaction = async () => {
+    database.transaction = transaction
+    await keys.changes.edit(id, { metadata: { shop: '1' } })
+    throw new CommitInDoubt('the connection was lost')
+  }
+  await t.rejects(keys.changes.edit(id, { limits: '{"concurrency":1}' }), { code: 'unavailable' })
+  t.match(await ledger.records.keys.get(id), { metadata: { shop: '1' }, limits: undefined })
 })
 
 t.test('one of two rotations at the same time says that it was not done', async t => {

@@ -145,6 +145,8 @@ t.test('a managing key cannot undo what the operator did, and changes only the k
     status: 409,
     json: { error: { message: /reseller/ } },
   })
+  t.match(await call('PATCH', `/${own}`, { name: 'new', disabled: false }), { status: 409 })
+  t.match(await records.keys.get(own), { name: '' }, 'a refused change changes nothing')
   t.match(await call('PATCH', `/${own}`, { disabled: true }), { status: 200 })
   t.match(await call('PATCH', `/${own}`, { disabled: false }), { status: 409 }, 'nor after disabling it once more')
   t.match(await call('DELETE', `/${own}`), { status: 200 })

@@ -83,6 +83,45 @@ t.test('secrets are shown again only to the token or the session that made them'
   t.match([again.status, again.json], [200, { balance: '3', credited: '2' }], 'a top-up has no secret')
 })
 
+t.test('a change whose idempotency key is no longer kept is refused, and not reported as done', async t => {
+  const { api, gateway } = await operate(t)
+  const id = await gateway.id(await gateway.key('famC', 1n))
+  const headers = { 'idempotency-key': 'order-3' }
+  const calls = [
+    ['topup', { credits: 2 }],
+    ['plan/extend', {}],
+  ] as const
+  const plan = { windows: [{ credits: '1', per: 'day' }], until: '30d' }
+  t.match(await api('POST', `/balances/${id}/plan`, { plan }), { status: 200 })
+  for (const [name, body] of calls) {
+    const path = name === 'topup' ? `/keys/${id}/topup` : `/balances/${id}/${name}`
+    t.equal((await api('POST', path, body, { 'idempotency-key': name })).status, 200, name)
+    await gateway.gateway.records.database.all('DELETE FROM requests')
+    const again = await api('POST', path, body, { 'idempotency-key': name })
+    t.match([again.status, again.json.error.code], [409, 'request_conflict'], `${name}, after its replay was deleted`)
+  }
+  t.match((await api('GET', `/keys/${id}`)).json, { balance: '3' }, 'it was credited once')
+  t.equal(
+    (await api('POST', `/keys/${id}/topup`, { credits: 2 }, headers)).status,
+    200,
+    'another key is another change',
+  )
+})
+
+t.test('the secret of a session is no token, even when both are looked up at the same time', async t => {
+  const office = await operate(t)
+  const { headers } = await office.signIn()
+  const secret = /tollgate_admin=([^;]+)/.exec(headers['cookie'] ?? '')?.[1] ?? ''
+  t.match(secret, /^tgs-/)
+  const as = (own: Record<string, string>) => fetch(`${office.base}/admin/api/keys`, { headers: own })
+  const replies = await Promise.all([as(headers), as({ authorization: `Bearer ${secret}` }), as(headers)])
+  t.same(
+    replies.map(({ status }) => status),
+    [200, 401, 200],
+  )
+  await Promise.all(replies.map(reply => reply.text()))
+})
+
 t.test('deductions at once take no more than what is left, and nothing of what is held', async t => {
   const { api, gateway } = await operate(t)
   const secret = await gateway.key('famC', 10n)

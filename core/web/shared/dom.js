@@ -110,6 +110,14 @@ export function announce(text, kind = 'ok') {
   setTimeout(() => note.remove(), kind === 'error' ? 8000 : 3500)
 }
 
+/** Says what went wrong in an action that nothing else has caught. */
+export function announceFaults() {
+  window.addEventListener('unhandledrejection', event => {
+    announce(event.reason instanceof Error ? event.reason.message : 'That did not work.', 'error')
+    event.preventDefault()
+  })
+}
+
 /** Waits until the last of several calls has been quiet for a while. @param {() => void} action @param {number} ms */
 export function debounced(action, ms = 250) {
   let timer = 0

@@ -11,6 +11,18 @@ export function pager(load, [before, after]) {
   let back = []
   /** @type {string | undefined} undefined for the first page */
   let cursor
+  /** Goes to a page. The one that is shown stays the current one until the other is there. */
+  const go = async (/** @type {typeof back} */ toBack, /** @type {typeof cursor} */ to) => {
+    const from = { back, cursor }
+    back = toBack
+    cursor = to
+    try {
+      await load()
+    } catch (thrown) {
+      ;({ back, cursor } = from)
+      throw thrown
+    }
+  }
   return {
     get cursor() {
       return cursor
@@ -30,15 +42,8 @@ export function pager(load, [before, after]) {
      * @param {{ has_more: boolean, next_cursor?: string }} page as the API gave it
      */
     buttons(page) {
-      const previous = () => {
-        cursor = back.pop()
-        return load()
-      }
-      const next = () => {
-        back.push(cursor)
-        cursor = page.next_cursor
-        return load()
-      }
+      const previous = () => go(back.slice(0, -1), back.at(-1))
+      const next = () => go([...back, cursor], page.next_cursor)
       return [
         button(before, previous, { class: 'button small', disabled: back.length === 0 }),
         button(after, next, { class: 'button small', disabled: !page.has_more }),

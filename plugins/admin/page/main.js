@@ -4,7 +4,7 @@ import { call, read, useSession } from './api.js'
 import { auditArea, configurationArea, tokensArea } from './office.js'
 import { codesArea } from './codes.js'
 import { closeDialogs } from './dialog.js'
-import { announce, button, field, fill, h } from './dom.js'
+import { announceFaults, button, field, fill, h } from './dom.js'
 import { failuresArea } from './failures.js'
 import { keysArea } from './keys.js'
 import { keyArea } from './key.js'
@@ -158,9 +158,6 @@ function begin(begun) {
 }
 
 window.addEventListener('hashchange', () => void showArea())
-window.addEventListener('unhandledrejection', event => {
-  announce(event.reason instanceof Error ? event.reason.message : 'That did not work.', 'error')
-  event.preventDefault()
-})
+announceFaults()
 
 await read('/session').then(begin, () => showSignIn())

@@ -1,6 +1,6 @@
 /** The customer's page: asks for a key, and shows what belongs to it. */
 import { currentKey, forgetKey, isKept, keyIn, keysWith, read, Refusal, useKey } from './api.js'
-import { announce, button, field, fill, h, icon } from './dom.js'
+import { announce, announceFaults, button, field, fill, h, icon } from './dom.js'
 import { historyPanel } from './history.js'
 import { keysPanel } from './keys.js'
 import { modelsPanel, priceTables } from './models.js'
@@ -271,6 +271,7 @@ function cleanAddress() {
 
 document.addEventListener('visibilitychange', () => document.hidden || refreshHeadline())
 
+announceFaults()
 cleanAddress()
 showTop()
 settings = { ...settings, ...(await read('/page/settings').catch(() => ({}))) }
