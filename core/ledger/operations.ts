@@ -7,12 +7,12 @@ import { type Operation, operation } from './script/names.ts'
 import type { Settlement } from './settlement.ts'
 import { leaseName, ownerOf, type StoreKeys } from './script/store-keys.ts'
 
-/** What the records know of an exchange: nothing, or that it was reaped, with its charge and the number of that entry. */
-export type Verdict = '' | '?' | 'N' | `R${string}:${string}`
+/** What the records know of an exchange: nothing, or that it was reaped, with its charge, the number of that entry and its time. */
+export type Verdict = '' | '?' | 'N' | `R${string}:${number}:${number}`
 
 /** Returns the verdict of the records on an exchange that they know only as reaped, or not at all. */
 export function verdictOf(known: HistoryEntry | undefined): Verdict {
-  return known ? `R${reapedParts(known)}:${String(known.ordinal)}` : 'N'
+  return known ? `R${reapedParts(known)}:${known.ordinal}:${known.at}` : 'N'
 }
 
 /** The settings of the ledger that a settlement needs. */

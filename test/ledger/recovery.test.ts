@@ -158,7 +158,7 @@ t.test('a hold learns of an earlier end only from a store that has it', { skip }
   await record(ledger, entryOf(id, bucket)('reaped', 1, 4n))
   const extend = (): Promise<readonly string[]> => {
     const hold = new Hold(request, bucket, 20n, 0n)
-    return scripts.run(extendOperation(hold, { amount: 20n, leaseMs: 60_000, verdict: 'R4:1' }, scripts.keys))
+    return scripts.run(extendOperation(hold, { amount: 20n, leaseMs: 60_000, verdict: 'R4:1:0' }, scripts.keys))
   }
   await extend()
   const [key] = await records.keys.withIds([account_])

@@ -222,6 +222,7 @@ export class Restorer {
       reapedCharge: reapedCharge(entry),
       plan: planPartText(entry.plan),
       kind,
+      endedAt: entry.at,
     }
     await this.#scripts.run(operation('replay', account, names, args))
   }

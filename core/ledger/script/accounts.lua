@@ -212,9 +212,9 @@ operations.replay = function(key, arg)
   local isKnown = isForGood(outcome)
   if outcome and not isKnown and isReaped then
     -- An exchange may be reaped more than once. A store that fell back may have given the same ordinal to another charge.
-    local reapedAt, ended = tonumber(string.match(outcome, ':(%d+)$')) or ordinal, readParts(string.sub(outcome, 2))
+    local of, ended = reapedAt(outcome) or ordinal, readParts(string.sub(outcome, 2))
     local isSame = ended.charge == charge or ended.charge == tonumber(arg.reapedCharge)
-    isKnown = reapedAt > ordinal or (reapedAt == ordinal and isSame and ended.covered == tonumber(covered or '0'))
+    isKnown = of > ordinal or (of == ordinal and isSame and ended.covered == tonumber(covered or '0'))
   end
   if isKnown then
     -- The records have counted it with a later ordinal.
@@ -249,7 +249,7 @@ operations.replay = function(key, arg)
   redis.call('HDEL', recordOf(account, arg.owner), field.keyWindows)
   parts.charge = math.max(charge, 0)
   redis.call('HSET', key.outcomes, arg.id,
-    arg.how .. (isReaped and partsText(parts) .. ':' .. arg.ordinal or whole(parts.charge)))
+    arg.how .. (isReaped and partsText(parts) .. ':' .. arg.ordinal .. ':' .. arg.endedAt or whole(parts.charge)))
   -- It is recorded, so nobody else lets it expire. Three hours are longer than an outcome is asked for.
   if redis.call('TTL', key.outcomes) < 0 then redis.call('EXPIRE', key.outcomes, 3 * HOUR / SECOND) end
   return 'ok'

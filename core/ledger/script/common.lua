@@ -88,9 +88,15 @@ local function record(stream, outcomes, sums, entry)
 end
 
 -- An outcome says how an exchange ended: 'F' (for good) or 'R' (reaped), and the charge. If reaped, ':' and the ordinal
--- of its entry follow.
+-- of its entry follow, and ':' and when it was reaped first, in milliseconds since the epoch.
 local function isForGood(outcome)
   return outcome and string.sub(outcome, 1, 1) == 'F'
+end
+
+-- Returns the ordinal of the entry of a reaped exchange, and when it was reaped first, by its outcome; nil for any other outcome.
+local function reapedAt(outcome)
+  local ordinal, at = string.match(outcome or '', '^R.*:(%d+):(%d+)$')
+  return tonumber(ordinal), tonumber(at)
 end
 
 -- Returns the slot of a hold, and the key that it is of: '' if it has the name of its account.

@@ -39,8 +39,7 @@ end
 
 -- settle: ends an exchange with its charge in any case, even if its hold was reaped or lost. Repeating it changes nothing.
 -- kind is 'settle' or 'void'. The verdict says what the records know of an exchange whose outcome may no longer be here: ''
--- if it cannot be older than the outcomes, '?' if nobody has looked, 'N' for nothing, 'R', a charge with its parts, ':' and an
--- ordinal if it was reaped. part is 'lost' or 'retry' among the resends of a request, or ''; it counts for partMs. tokens
+-- if it cannot be older than the outcomes, '?' if nobody has looked, 'N' for nothing, and as an outcome if it was reaped. part is 'lost' or 'retry' among the resends of a request, or ''; it counts for partMs. tokens
 -- are what it has used; claims are those that the gateway knows.
 operations.settle = function(key, arg)
   -- Everything is checked before anything is changed, since a script that stops half-way is not undone.
@@ -73,14 +72,11 @@ operations.settle = function(key, arg)
   end
   -- A hold that is lost may have begun before somebody asked for the windows of its key.
   if not text and not isOver and not quota then
-    local lost, recordKey = readClaims(claims), recordOf(account, owner)
-    local own = #lost.ofKey == 0 and redis.call('HGET', recordKey, field.keyWindows)
-    if own and before then
-      -- It counts on the day of its first end, which only the records know. They fill the windows again.
-      redis.call('HDEL', recordKey, field.keyWindows)
-      keyWindows = nil
-    elseif own then
-      takeAll(open(readWindows(own)), lost.ofKey, 0, 0, 0)
+    local lost, own = readClaims(claims), redis.call('HGET', recordOf(account, owner), field.keyWindows)
+    if own and #lost.ofKey == 0 then
+      -- It counts in the windows of its first end.
+      local _, firstEnd = reapedAt(outcome or verdict)
+      takeAll(open(readWindows(own), firstEnd), lost.ofKey, 0, 0, 0)
       claims = claimsText(lost)
     end
   end
@@ -166,7 +162,8 @@ operations.reap = function(key, arg)
   if quota then fields = noteUse(account, key.slotsOrShares, slotOrSharer, parts.charge - before.charge, held) end
   writeSums(account, owner, sums, fields)
   if isOver then return 'released' end
-  redis.call('HSET', key.outcomes, id, 'R' .. partsText(parts) .. ':' .. whole(sums.ordinal))
+  local _, firstEnd = reapedAt(outcome)
+  redis.call('HSET', key.outcomes, id, 'R' .. partsText(parts) .. ':' .. whole(sums.ordinal) .. ':' .. whole(firstEnd or now()))
   if quota then
     redis.call('EXPIRE', key.outcomes, QUOTA_OUTCOMES)
   else

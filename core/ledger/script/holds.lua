@@ -167,7 +167,7 @@ local function isUnknown(account, verdict, lease)
   if verdict == '?' then return true end
   local found = redis.call('HMGET', account, field.filledHour, field.ordinal)
   if verdict == '' then return found[1] and tonumber(string.match(lease, '(%d+)%.%d+$')) <= tonumber(found[1]) end
-  return tonumber(string.match(verdict, ':(%d+)$') or '0') > tonumber(found[2])
+  return (reapedAt(verdict) or 0) > tonumber(found[2])
 end
 
 -- What a hold gets more.

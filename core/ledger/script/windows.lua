@@ -103,11 +103,11 @@ local function askedWindows(text, asked)
   return found, state
 end
 
--- Returns the windows that are not over.
-local function open(state)
+-- Returns the windows that are not over, and that had begun at a time if it is given.
+local function open(state, at)
   local found = {}
   for _, window in ipairs(state) do
-    if window.kind == 'r' or now() < window.ends then found[#found + 1] = window end
+    if window.kind == 'r' or (now() < window.ends and (at or now()) >= window.from) then found[#found + 1] = window end
   end
   return found
 end
