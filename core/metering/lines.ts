@@ -60,6 +60,8 @@ class Line {
   count = 0
   /** Requests that have ended, and whose slots no other request has asked for since then. */
   #ended = 0
+  /** All that have ended. */
+  #endedInAll = 0
   readonly #lookMs: number
   /** Runs while a request waits. */
   #looking: NodeJS.Timeout | undefined
@@ -75,10 +77,10 @@ class Line {
     return this.waiting.filter(({ isIdle }) => isIdle).length
   }
 
-  /** Notes that a request has ended, and calls the first that waits. */
+  /** Notes that a request has ended, and calls the first that waits. Its slot may be for one that has not come yet. */
   ended(): void {
-    // No more slots can be used than there are requests.
-    this.#ended = Math.min(this.#ended + 1, this.count)
+    this.#ended++
+    this.#endedInAll++
     this.#callNext()
   }
 
@@ -94,10 +96,21 @@ class Line {
   /** Asks for a slot, and again if a request has ended after the question. */
   async ask<T extends Answer>(request: () => Promise<T>): Promise<T> {
     for (;;) {
+      const before = this.#endedInAll
       const answer = await request()
-      if (answer.kind !== 'busy' || this.#ended === 0) return answer
+      if (answer.kind !== 'busy') return answer
+      // What had become free before the question is taken.
+      this.#ended = Math.min(this.#ended, this.#endedInAll - before)
+      if (this.#ended === 0) return answer
       this.#ended--
     }
+  }
+
+  /** Asks without having waited. The slot that it gets is none of those that are kept for others. */
+  async askFirst<T extends Answer>(request: () => Promise<T>): Promise<T> {
+    const answer = await this.ask(request)
+    if (answer.kind === 'held' && this.#ended > 0) this.#ended--
+    return answer
   }
 
   /** Waits in line until the answer is another than `busy`, or the time is over. */
@@ -181,7 +194,7 @@ export class Lines {
     if (!line) this.#of.set(key, (line = new Line(this.#lookMs)))
     line.count++
     try {
-      const answer = line.waiting.length === 0 ? await line.ask(first) : BUSY
+      const answer = line.waiting.length === 0 ? await line.askFirst(first) : BUSY
       if (answer.kind !== 'busy' || line.idle >= patience.most) return answer
       return await line.wait(again, patience)
     } finally {

@@ -78,6 +78,20 @@ t.test('several places that become free at once serve as many, in order', async 
   t.same(places.served, ['a', 'b', 'c'])
 })
 
+t.test('places that become free while few wait serve the requests that come behind those', async t => {
+  const places = new Places(4)
+  const names = [...'abcdefgh']
+  const all = names.slice(0, 5).map(name => places.ask(name))
+  await turns()
+  t.same(places.served, ['a', 'b', 'c', 'd'])
+  for (let nth = 0; nth < 4; nth++) places.end()
+  all.push(...names.slice(5).map(name => places.ask(name)))
+  await turns()
+  t.same(places.served, names, 'nobody has to look')
+  t.equal(places.asked.length, names.length + 1, 'and nobody asks in vain')
+  await Promise.all(all)
+})
+
 t.test('a place that becomes free while a request asks is not missed', async t => {
   const places = new Places(0)
   const asked = places.ask('a')
