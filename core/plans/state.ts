@@ -10,6 +10,8 @@ interface WindowState {
   readonly ends: number
   readonly held: bigint
   readonly used: bigint
+  /** What requests have used beyond what they had held and beyond the amount. It counts in the window that follows. */
+  readonly over: bigint
   /** Of the last hours: what was used in each part, the oldest first. */
   readonly parts: readonly { readonly at: number; readonly used: bigint }[]
 }
@@ -44,13 +46,15 @@ export function statesIn(text: string | null | undefined): WindowStates {
               .map(([at, number = '0']) => ({ at: Number(at), used: BigInt(number) }))
               .sort((one, other) => one.at - other.at)
           : []
-      const sum = kind === 'r' ? parts.reduce((all, part) => all + part.used, 0n) : BigInt(used || 0)
+      const [ofAll = '', over = ''] = used.split('+')
+      const sum = kind === 'r' ? parts.reduce((all, part) => all + part.used, 0n) : BigInt(ofAll || 0)
       const state = {
         amount: BigInt(amount),
         from: Number(from),
         ends: Number(ends),
         held: BigInt(held),
         used: sum,
+        over: BigInt(over || 0),
         parts,
       }
       return [Number(place), state] as const
@@ -101,7 +105,7 @@ export function windowViews(
 export function dayUsed(text: string | null | undefined, from: number): bigint {
   const state = statesIn(text).byPlace.get(0)
   if (state?.from === from) return state.used + state.held
-  return state ? beyond(state, from) : 0n
+  return state?.ends === from ? state.over : 0n
 }
 
 /** Returns which share of a window is used or held, from 0 to 1. */
@@ -149,20 +153,9 @@ function current(state: WindowState | undefined, span: Span | number, { timing }
   if (timing.kind === 'first use') {
     const isRunning = state !== undefined && now < state.ends && state.from >= from
     if (isRunning) return { used: state.used, held: state.held, from: state.from, resetsAt: state.ends }
-    return { used: state ? beyond(state, now, false) : 0n, held: 0n, from: undefined, resetsAt: undefined }
+    const isNext = state !== undefined && state.from >= from && now < 2 * state.ends - state.from
+    return { used: isNext ? state.over : 0n, held: 0n, from: undefined, resetsAt: undefined }
   }
   if (state?.from === from) return { used: state.used, held: state.held, from, resetsAt: until }
-  return { used: state ? beyond(state, from) : 0n, held: 0n, from, resetsAt: until }
-}
-
-/**
- * What was used beyond the amounts of the windows that are over, which counts in the next one.
- * @param isFixed whether they follow each other, as those of a calendar do
- */
-function beyond({ used, amount, from: began, ends }: WindowState, from: number, isFixed = true): bigint {
-  if (from < ends) return 0n
-  const windows = (from - began) / Math.max(1, ends - began)
-  const over = Math.max(1, isFixed ? Math.round(windows) : Math.floor(windows))
-  const left = used - amount * BigInt(over)
-  return left > 0n ? left : 0n
+  return { used: state?.ends === from ? state.over : 0n, held: 0n, from, resetsAt: until }
 }

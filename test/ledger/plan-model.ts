@@ -58,6 +58,8 @@ export interface Wish {
 class Window {
   used = 0
   held = 0
+  /** What requests have used beyond what they had held and beyond the amount. */
+  over = 0
   /** When it began. -1 before its first use. */
   begin = -1
   end = 0
@@ -68,7 +70,7 @@ class Window {
   }
 }
 
-type Saved = readonly Pick<Window, 'used' | 'held' | 'begin' | 'end' | 'parts'>[]
+type Saved = readonly Pick<Window, 'used' | 'held' | 'over' | 'begin' | 'end' | 'parts'>[]
 
 /** The model. */
 export class PlanModel {
@@ -106,11 +108,10 @@ export class PlanModel {
       if (place === FIRST_USE && window.begin >= 0 && this.now < window.end) continue
       const [begin, end] = this.#span(place)
       if (begin === window.begin) continue
-      const { amount } = WINDOWS[place] as { amount: number }
-      // Each window that is over takes its amount of what was used beyond.
-      const over = Math.max(1, Math.floor((begin - window.begin) / (window.end - window.begin)))
-      window.used = window.begin < 0 ? 0 : Math.max(0, window.used - amount * over)
+      const isNext = place === FIRST_USE ? begin < 2 * window.end - window.begin : begin === window.end
+      window.used = window.begin >= 0 && isNext ? window.over : 0
       window.held = 0
+      window.over = 0
       window.begin = begin
       window.end = end
     }
@@ -268,15 +269,24 @@ export class PlanModel {
     return begin === (this.windows[place] as Window).begin
   }
 
-  #charge(hold: ModelHold, place: number, number: number): void {
+  /** Charges a number in the place of that of an earlier end, each to the windows in which it was taken. */
+  #charge(hold: ModelHold, place: number, number: number, before: number): void {
     const own = hold.claims.filter(claim => claim.place === place)
+    const { amount } = WINDOWS[place] as { amount: number }
     for (const [index, claim] of own.entries()) {
-      const part = index < own.length - 1 ? Math.min(number, claim.taken) : number
+      const isLast = index === own.length - 1
+      const [part, earlier] = isLast ? [number, before] : [Math.min(number, claim.taken), Math.min(before, claim.taken)]
       number -= part
+      before -= earlier
       if (!this.#isCurrent(claim)) continue
       const window = this.windows[place] as Window
-      if (place === ROLLING) window.parts.set(claim.begin, (window.parts.get(claim.begin) ?? 0) + part)
-      else window.used += part
+      if (place === ROLLING) {
+        window.parts.set(claim.begin, (window.parts.get(claim.begin) ?? 0) + part - earlier)
+        continue
+      }
+      window.used += part - earlier
+      const beyond = Math.max(0, part - Math.max(earlier, claim.taken))
+      window.over = Math.max(0, Math.min(window.over + beyond, window.used - amount))
     }
   }
 
@@ -291,22 +301,25 @@ export class PlanModel {
       for (const place of [DAY, ROLLING]) {
         const own = hold.claims.filter(claim => claim.place === place)
         const last = own.at(-1)
-        if (!last || !this.#isCurrent(last)) continue
+        if (!last) continue
         const taken = own.reduce((sum, claim) => sum + claim.taken, 0)
-        most = Math.min(most, Math.max(taken, this.#room(place) + before.covered))
+        const isOver = !this.#isCurrent(last) || (place === DAY && this.now >= (this.windows[DAY] as Window).end)
+        most = Math.min(most, isOver ? taken : Math.max(taken, this.#room(place) + before.covered))
       }
       const spare = this.balance + before.charge
       const credits = this.#mayUseCredits ? Math.min(Math.max(0, all - most), Math.max(0, spare)) : 0
       const covered = all - credits
       parts = { charge: credits, covered, tokens: credits > 0 ? Math.ceil((tokens * covered) / all) : tokens }
     }
+    // What is not more than before is split as before.
+    if (before.covered > 0 && before.charge + before.covered === all) parts = before
     const wasCounted = before.charge + before.covered > 0
     for (const place of new Set(hold.claims.map(claim => claim.place))) {
       const { unit } = WINDOWS[place] as { unit: string }
       const now = unit === 'tokens' ? parts.tokens : unit === 'requests' ? Number(isCounted) : parts.covered
       const then = unit === 'tokens' ? before.tokens : unit === 'requests' ? Number(wasCounted) : before.covered
-      if (place === OF_KEY) this.#charge(hold, place, all - before.charge - before.covered)
-      else this.#charge(hold, place, now - then)
+      if (place === OF_KEY) this.#charge(hold, place, all, before.charge + before.covered)
+      else this.#charge(hold, place, now, then)
     }
     return parts
   }
@@ -343,7 +356,7 @@ export class PlanModel {
   }
 
   #save(): Saved {
-    return this.windows.map(({ used, held, begin, end, parts }) => ({ used, held, begin, end, parts: new Map(parts) }))
+    return this.windows.map(({ parts, ...window }) => ({ ...window, parts: new Map(parts) }))
   }
 
   #restore(saved: Saved): void {

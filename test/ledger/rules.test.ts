@@ -193,25 +193,6 @@ t.test('an audit finds what a window of any kind lacks or has too much, and corr
   }
 })
 
-t.test('what a window took over from the one before is no finding', { skip }, async t => {
-  const { ledger, scripts, account, sums, hold, settle } = await planned(t, {
-    tokens: 100,
-    per: '5h',
-    anchor: 'first use',
-  })
-  await settle(await hold(1n), 1n, 150)
-  const own = scripts.keys.of(account).account
-  const text = (await scripts.redis.hget(own, FIELDS.windows)) ?? ''
-  await scripts.redis.hset(
-    own,
-    FIELDS.windows,
-    text.replaceAll(/\d{13}/g, time => String(Number(time) - DAY_MS / 4)),
-  )
-  await hold(0n)
-  t.match(await sums(), { used: 50 })
-  t.same((await audit(ledger, [account])).drifts, [])
-})
-
 t.test('an extra that is over is not given again with the next one', { skip }, async t => {
   const { ledger, plans, account } = await planned(t)
   await plans.add({ account, id: 'first' }, 0, '0.00000005')

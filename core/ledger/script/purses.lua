@@ -183,14 +183,13 @@ local NOTHING = { charge = 0, covered = 0, tokens = 0 }
 local function split(charge, tokens, claims, windows, before, held, spare)
   local most = held > 0 and claims.plan or charge
   for _, window in ipairs(windows) do
-    local taken, isOver = 0, true
+    local taken, last = 0, nil
     for _, claim in ipairs(claims.windows) do
-      if claim.place == window.place then
-        taken, isOver = taken + claim.taken, not isCurrent(window, claim)
-      end
+      if claim.place == window.place then taken, last = taken + claim.taken, claim end
     end
-    if window.unit == 'c' and not isOver then
-      most = math.min(most, math.max(taken, roomIn(window) + before.covered))
+    if window.unit == 'c' and last then
+      local isOpen = isCurrent(window, last) and (window.kind == 'r' or now() < window.ends)
+      most = math.min(most, isOpen and math.max(taken, roomIn(window) + before.covered) or taken)
     end
   end
   local beyond = math.max(0, charge - most)
@@ -223,7 +222,7 @@ local function applyClaims(account, owner, claims, plan, found, ending)
   local parts, before, fields = ending.parts, ending.before, {}
   if #plan > 0 then
     for _, window in ipairs(plan) do
-      chargeTo(window, claims.windows, numberIn(window, parts.covered, parts, ending.isCounted) -
+      chargeTo(window, claims.windows, numberIn(window, parts.covered, parts, ending.isCounted),
         numberIn(window, before.covered, before, ending.wasCounted))
     end
     fields = { field.windows, windowsText(plan) }
@@ -237,12 +236,14 @@ local function applyClaims(account, owner, claims, plan, found, ending)
   if windows then bringUp(ofKey, claims.ofKey) end
   for _, window in ipairs(ofKey) do
     if ending.isHeld then giveBack(window, claims.ofKey) end
-    chargeTo(window, claims.ofKey, parts.charge + parts.covered - before.charge - before.covered)
+    chargeTo(window, claims.ofKey, parts.charge + parts.covered, before.charge + before.covered)
   end
   if #ofKey > 0 then changed = { field.keyWindows, windowsText(ofKey) } end
   if claims.reserved and ending.isHeld and rates then
     changed[#changed + 1] = field.rates
-    changed[#changed + 1] = correctRates(rates, claims.reserved, ending.tokens - before.tokens)
+    -- The parts of an earlier end have only the tokens of the plan.
+    local ofAll = before.covered > 0 and before.tokens * (before.charge + before.covered) / before.covered or before.tokens
+    changed[#changed + 1] = correctRates(rates, claims.reserved, ending.tokens - math.floor(ofAll))
   end
   writeRecord(account, record, changed, fields)
   return fields
@@ -265,7 +266,11 @@ local function endClaims(account, owner, text, found, ending)
   local claims = readClaims(text)
   local plan = planFor(claims, found[1], ending.isHeld)
   ending.parts = { charge = ending.charge, covered = 0, tokens = ending.tokens }
-  if claims.shape then
+  local before = ending.before
+  if before.covered > 0 and before.charge + before.covered == ending.charge then
+    -- It was split when it ended before.
+    ending.parts = before
+  elseif claims.shape then
     ending.parts = split(ending.charge, ending.tokens, claims, plan, ending.before, ending.held, ending.spare)
   end
   return ending.parts, applyClaims(account, owner, claims, plan, found, ending)

@@ -2,8 +2,9 @@
 -- keeps them as one text, so that all of them together are one field:
 --   SHAPE PLACE:UNIT:KIND:AMOUNT:FROM:ENDS:HELD:USED ...
 -- The shape changes with what the windows count and when they begin; windows of another shape say nothing. The unit is 'c'
--- (nano-credits), 'r' (requests) or 't' (tokens). The amount is what could be used so far, if somebody has lowered it. The kind is 'c' (of a calendar), 'u' (begins with a use) or 'r' (the last
--- hours). Of the last hours, FROM is when they were reset, ENDS is the length of a part, and USED has what was used in each
+-- (nano-credits), 'r' (requests) or 't' (tokens). The kind is 'c' (of a calendar), 'u' (begins with a use) or 'r' (the last
+-- hours). USED may have '+' and what requests have used beyond what they had held and beyond the amount, which counts in the window
+-- that follows. Of the last hours, FROM is when they were reset, ENDS is the length of a part, and USED has what was used in each
 -- part that counts: PART=NUMBER,...
 -- A caller asks with the same text without HELD and USED. The calendar is the gateway's: the script gets from and until.
 local WINDOW = '(%d+):(%a):(%a):(%d+):(%d+):(%d+)'
@@ -15,7 +16,8 @@ local function readWindows(text)
   local state = { shape = string.match(text or '', '^%S*') }
   for place, unit, kind, amount, from, ends, held, used in string.gmatch(text or '', WINDOW .. ':(%d+):(%S*)') do
     local window = { place = place, unit = unit, kind = kind, amount = tonumber(amount), from = tonumber(from),
-      ends = tonumber(ends), held = tonumber(held), used = tonumber(used) or 0 }
+      ends = tonumber(ends), held = tonumber(held), used = tonumber(string.match(used, '^%d*')) or 0,
+      over = tonumber(string.match(used, '%+(%d+)')) or 0 }
     if kind == 'r' then
       window.used, window.parts = 0, {}
       for part, number in string.gmatch(used, '(%d+)=(%d+)') do
@@ -33,13 +35,14 @@ local function windowsText(state)
   local words = { state.shape }
   for _, window in ipairs(state) do
     local used = whole(math.max(0, window.used))
+    if (window.over or 0) > 0 then used = used .. '+' .. whole(window.over) end
     if window.parts then
       local parts = {}
       for _, part in ipairs(window.parts) do parts[#parts + 1] = whole(part.at) .. '=' .. whole(math.max(0, part.used)) end
       used = table.concat(parts, ',')
     end
     words[#words + 1] = string.format('%s:%s:%s:%.0f:%.0f:%.0f:%.0f:%s', window.place, window.unit, window.kind,
-      window.allowed or window.amount, window.from, window.ends, math.max(0, window.held), used)
+      window.amount, window.from, window.ends, math.max(0, window.held), used)
   end
   return table.concat(words, ' ')
 end
@@ -49,13 +52,13 @@ local function firstPart(window)
   return math.floor(now() / window.ends) - PARTS + 1
 end
 
--- Lets a window begin anew. What was used beyond the amounts of the windows that are over counts, unless they were reset. Those of
--- a calendar follow each other; months have several lengths.
-local function renew(window, from, ends)
-  local windows = (from - window.from) / math.max(1, window.ends - window.from)
-  local over = window.kind == 'u' and math.floor(windows) or math.floor(windows + 0.5)
-  window.used = from >= window.ends and math.max(0, window.used - window.amount * math.max(1, over)) or 0
-  window.from, window.ends, window.held, window.isNew = from, ends, 0, true
+-- Lets a window begin anew, since it is over or was reset. What was used beyond it counts if the new one follows at once: one that
+-- begins with a use, within the length of a window.
+local function renew(window, from, ends, isReset)
+  local isNext = from == window.ends
+  if window.kind == 'u' then isNext = from >= window.ends and from < 2 * window.ends - window.from end
+  window.used = isNext and not isReset and window.over or 0
+  window.from, window.ends, window.held, window.over, window.isNew = from, ends, 0, 0, true
 end
 
 -- Forgets what was used before the last hours, or in parts that had begun when they were reset.
@@ -84,19 +87,17 @@ local function askedWindows(text, asked)
     if kind ~= 'r' and now() >= ends then return nil end
     if not window then
       window = { place = place, unit = unit, kind = kind, from = kind == 'u' and now() or from, ends = ends, held = 0,
-        used = 0, parts = kind == 'r' and {} or nil }
+        used = 0, over = 0, parts = kind == 'r' and {} or nil }
       state[#state + 1] = window
       state[place] = window
     elseif kind == 'r' then
       age(window, from, ends)
     elseif kind == 'u' then
-      if now() >= window.ends or window.from < from then renew(window, now(), ends) end
+      if now() >= window.ends or window.from < from then renew(window, now(), ends, window.from < from) end
     elseif from > window.from then
       -- A window that began later than the caller knows stays: an operator has reset it.
       renew(window, from, ends)
     end
-    -- What was used before somebody has lowered the amount is not beyond it.
-    window.allowed = math.max(tonumber(amount), kind ~= 'r' and math.min(window.used + window.held, window.amount or 0) or 0)
     window.amount = tonumber(amount)
     found[#found + 1] = window
   end
@@ -141,7 +142,7 @@ local function bringUp(state, claims)
     if not window then
       local isRolling = claim.kind == 'r'
       window = { place = claim.place, unit = claim.unit, kind = claim.kind, amount = UNKNOWN, from = isRolling and 0 or claim.from,
-        ends = claim.ends, held = 0, used = 0, parts = isRolling and {} or nil }
+        ends = claim.ends, held = 0, used = 0, over = 0, parts = isRolling and {} or nil }
       state[#state + 1] = window
       state[claim.place] = window
     elseif window.kind ~= 'r' and claim.from > window.from then
@@ -177,21 +178,26 @@ local function giveBack(window, claims)
   end
 end
 
--- Charges a number to the window in which it was claimed, as far as that is not over. Claims of several windows of one place
--- are charged in their order, and the last one gets the rest.
-local function chargeTo(window, claims, number)
+-- Charges a number to the window in which it was claimed, as far as that is not over, in the place of the number of an earlier
+-- end. Claims of several windows of one place are charged in their order, and the last one gets the rest.
+local function chargeTo(window, claims, number, before)
   local last
+  local function charge(part, partBefore)
+    if isCurrent(window, last) then
+      use(window, last.from, part - partBefore)
+      -- What was held when somebody lowered the amount is not beyond it.
+      local beyond = math.max(0, part - math.max(partBefore, last.taken))
+      if not window.parts then window.over = math.max(0, math.min(window.over + beyond, window.used - window.amount)) end
+    end
+    number, before = number - part, before - partBefore
+  end
   for _, claim in ipairs(claims) do
     if claim.place == window.place then
-      if last then
-        local part = math.min(number, last.taken)
-        if isCurrent(window, last) then use(window, last.from, part) end
-        number = number - part
-      end
+      if last then charge(math.min(number, last.taken), math.min(before, last.taken)) end
       last = claim
     end
   end
-  if last and isCurrent(window, last) then use(window, last.from, number) end
+  if last then charge(number, before) end
 end
 
 -- Returns when a window has so much more room, if nothing is used meanwhile.

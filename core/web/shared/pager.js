@@ -11,16 +11,23 @@ export function pager(load, [before, after]) {
   let back = []
   /** @type {string | undefined} undefined for the first page */
   let cursor
-  /** Goes to a page. The one that is shown stays the current one until the other is there. */
+  /** The number of the latest page that was asked for, and whether it is there. */
+  let asked = 0
+  let isLoading = false
+  /** Goes to a page. If it cannot be loaded, the one that is shown stays the current one. */
   const go = async (/** @type {typeof back} */ toBack, /** @type {typeof cursor} */ to) => {
     const from = { back, cursor }
+    const turn = ++asked
+    isLoading = true
     back = toBack
     cursor = to
     try {
       await load()
     } catch (thrown) {
-      ;({ back, cursor } = from)
+      if (turn === asked) ({ back, cursor } = from)
       throw thrown
+    } finally {
+      if (turn === asked) isLoading = false
     }
   }
   return {
@@ -32,18 +39,15 @@ export function pager(load, [before, after]) {
       return back.length
     },
     /** Returns to the first page, and loads it. */
-    first() {
-      back = []
-      cursor = undefined
-      return load()
-    },
+    first: () => go([], undefined),
     /**
      * Makes the buttons to the pages before and after the one that is shown.
      * @param {{ has_more: boolean, next_cursor?: string }} page as the API gave it
      */
     buttons(page) {
-      const previous = () => go(back.slice(0, -1), back.at(-1))
-      const next = () => go([...back, cursor], page.next_cursor)
+      // The buttons belong to the page that is shown.
+      const previous = async () => isLoading || go(back.slice(0, -1), back.at(-1))
+      const next = async () => isLoading || go([...back, cursor], page.next_cursor)
       return [
         button(before, previous, { class: 'button small', disabled: back.length === 0 }),
         button(after, next, { class: 'button small', disabled: !page.has_more }),
