@@ -251,7 +251,9 @@ class Handle implements TestGateway {
   }
 
   async history(secret: string): Promise<Record<string, any>[]> {
-    return (await this.call('/api/v1/key-info/history', { key: secret })).json.data
+    const { status, json, text } = await this.call('/api/v1/key-info/history', { key: secret })
+    if (status !== 200) throw new Error(`the history is answered with ${status}: ${text}`)
+    return json.data
   }
 
   async settledAll(secrets: readonly string[]): Promise<void> {
