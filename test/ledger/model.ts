@@ -237,7 +237,8 @@ export class Model {
     if (before?.hold) return expect('the repeated hold', BigInt(held), before.hold.amount)
     const share = balance / 2n > least ? balance / 2n : least
     const asked = args[6] === '1' && balance >= 0n && wanted > share ? share : wanted
-    const taken = take(balance, asked, least)
+    // What costs nothing needs nothing.
+    const taken = wanted === 0n ? 0n : take(balance, asked, least)
     if ((kind === 'held') !== (taken !== undefined))
       throw new Error(`a hold of ${wanted} (${least}) on ${balance} was answered with ${kind}`)
     if (taken === undefined) return

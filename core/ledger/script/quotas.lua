@@ -123,8 +123,6 @@ operations.quota = function(key, arg)
   local windows, state = askedWindows(found[1], arg.windows)
   if not windows then return 'window' end
   local window, held, holds = windows[1], tonumber(found[2] or '0'), tonumber(found[3] or '0')
-  -- A provider forgets what was used beyond the window before.
-  if window.isNew then window.used = 0 end
   window.held = held
   local ask = { account = key.account, shares = key.shares, sharer = arg.sharer, wanted = amount(arg.amount),
     quota = window.amount, window = shareWindow(state) }

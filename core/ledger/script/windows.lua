@@ -58,7 +58,7 @@ local function renew(window, from, ends, isReset)
   local isNext = from == window.ends
   if window.kind == 'u' then isNext = from >= window.ends and from < 2 * window.ends - window.from end
   window.used = isNext and not isReset and window.over or 0
-  window.from, window.ends, window.held, window.over, window.isNew = from, ends, 0, 0, true
+  window.from, window.ends, window.held, window.over = from, ends, 0, 0
 end
 
 -- Forgets what was used before the last hours, or in parts that had begun when they were reset.
