@@ -14,6 +14,7 @@ import {
   PRIVATE,
   typeOf,
   usageOf,
+  seenBy,
 } from 'tollgate/plugin/operator'
 
 /** Returns the calling key's policy and a summary of its usage. Expired and exhausted keys may ask as well. */
@@ -62,13 +63,14 @@ export default defineBuiltIn({
 
     return {
       async request({ key, path, query }) {
-        if (path.endsWith('/usage')) return Reply.json(await keyDays(ledger, key.whose, query, now()), PRIVATE)
+        const whose = await seenBy(ledger, key)
+        if (path.endsWith('/usage')) return Reply.json(await keyDays(ledger, whose, query, now()), PRIVATE)
         const type = typeOf(config, key)
         const limits = limitsOf(type, key)
         const [record, may, summary, quota] = await Promise.all([
           keys.changes.record(key.id),
           allowance(ledger, key, config, now()),
-          ledger.reads.summary(key.whose, now()),
+          ledger.reads.summary(whose, now()),
           accountQuotas(type, key.id),
         ])
         const info = {

@@ -3,7 +3,7 @@ import { GatewayError } from '../errors.ts'
 import type { Ledger } from '../ledger/ledger.ts'
 import { turn } from '../lib/turns.ts'
 import { type HistoryEntry, STATUSES } from '../records/entry.ts'
-import { pricedEntry, shownEntry } from './views.ts'
+import { pricedEntry, shownEntry } from './entry-view.ts'
 
 /** Default and maximum number of entries per page. */
 const PAGE_ENTRIES = 50

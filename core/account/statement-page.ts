@@ -2,20 +2,28 @@
 import { hash } from 'node:crypto'
 import { GatewayError } from '../errors.ts'
 import type { Ledger } from '../ledger/ledger.ts'
-import type { Whose } from '../records/entry.ts'
+import { claimsIn } from '../plans/claims.ts'
+import { type Plan, planFrom } from '../plans/plan.ts'
+import type { PlanWindow } from '../plans/terms.ts'
+import type { HistoryEntry, Whose } from '../records/entry.ts'
 import { orUnavailable } from '../records/unavailable.ts'
 import { NEWEST, type StatementLine, type StatementPlace } from '../records/statement.ts'
 import { isoTime } from '../lib/iso-time.ts'
-import { credits } from './views.ts'
+import { type PlanStanding, shownNumber, windowLabel } from './plan-views.ts'
+import { credits } from './entry-view.ts'
 
 /** Columns of a statement as CSV. */
 export const STATEMENT_COLUMNS = [
   'number',
   'type',
+  'key',
   'begun_at',
   'booked_at',
   'amount',
   'amount_nano',
+  'plan_amount',
+  'plan_amount_nano',
+  'plan_left',
   'balance_after',
   'balance_after_nano',
   'id',
@@ -44,30 +52,39 @@ export async function statementPage(
 ): Promise<StatementRows> {
   const owner = `${records.id} ${whose.account} ${whose.key ?? ''}`
   const place = placeIn(cursor, owner)
-  const { lines, next, opening } = await orUnavailable(records.history.statement(whose, place, size))
+  const [{ lines, next, opening }, account] = await orUnavailable(
+    Promise.all([records.history.statement(whose, place, size), records.accounts.get(whose.account)]),
+  )
+  const plan = account?.plan === undefined ? undefined : planFrom(account.plan)
   const first = opening && {
     number: opening.number,
     type: 'opening',
-    ...amounts(opening.balance, opening.balance),
+    ...amounts({ amount: opening.balance, ofPlan: 0n, balance: opening.balance }),
     reason: 'What was booked before.',
   }
   return {
-    data: [...lines.map(lineView), ...(first ? [{ ...NO_LINE, ...first }] : [])],
+    data: [...lines.map(line => lineView(line, whose.account, plan)), ...(first ? [{ ...NO_LINE, ...first }] : [])],
     next: next && cursorOf(next, owner),
   }
 }
 
 /**
  * Returns how the last line of a statement and the balance agree: what is booked is the balance, what is held, and what is
- * not booked yet. Amounts are credits, with exact strings in nano-credits.
+ * not booked yet. What is left of a plan is beside them. Amounts are credits, with exact strings in nano-credits.
+ * @param plan how the plan of the account stands
  * @throws GatewayError unavailable
  */
-export async function statementSums(ledger: Ledger, account: string): Promise<Record<string, unknown>> {
+export async function statementSums(
+  ledger: Ledger,
+  account: string,
+  plan: PlanStanding | undefined,
+): Promise<Record<string, unknown>> {
   const recorded = await orUnavailable(ledger.records.accounts.get(account))
   const booked = recorded ? recorded.granted - recorded.settled : 0n
   const { balance, held } = await ledger.reads.balance(account)
   const sums = { booked, balance, held, not_booked: booked - balance - held }
   return {
+    plan_left: (plan && leftWords(plan.windows.map(({ window, left }) => [window, left] as const))) || null,
     ...Object.fromEntries(Object.entries(sums).map(([name, amount]) => [name, credits(amount)])),
     exact: Object.fromEntries(Object.entries(sums).map(([name, amount]) => [name, String(amount)])),
   }
@@ -91,25 +108,31 @@ function placeIn(cursor: string | undefined, secret: string): StatementPlace {
   return place
 }
 
-function amounts(amount: bigint, balance: bigint): Record<string, unknown> {
+function amounts({ amount, ofPlan, balance }: Pick<StatementLine, 'amount' | 'ofPlan' | 'balance'>) {
   return {
     amount: credits(amount),
     amount_nano: String(amount),
+    plan_amount: credits(ofPlan),
+    plan_amount_nano: String(ofPlan),
     balance_after: credits(balance),
     balance_after_nano: String(balance),
   }
 }
 
-const NO_LINE = { begun_at: null, booked_at: null, id: null, model: null, corrects: null }
+const NO_LINE = { key: null, begun_at: null, booked_at: null, plan_left: null, id: null, model: null, corrects: null }
 
-function lineView(line: StatementLine): Record<string, unknown> {
-  const { booking, begunAt, amount, balance, of, corrects } = line
+/** @param plan that of the account today, by which windows are named */
+function lineView(line: StatementLine, account: string, plan: Plan | undefined): Record<string, unknown> {
+  const { booking, begunAt, of, corrects } = line
+  const entry = of.kind === 'exchange' ? of.entry : undefined
   return {
     number: booking.number,
     type: typeOf(line),
+    key: of.kind === 'exchange' ? (entry?.key ?? account) : null,
     begun_at: isoTime(begunAt),
     booked_at: isoTime(booking.at),
-    ...amounts(amount, balance),
+    ...amounts(line),
+    plan_left: leftAfter(entry, plan),
     ...(of.kind === 'grant'
       ? {
           id: of.grant.id,
@@ -117,12 +140,28 @@ function lineView(line: StatementLine): Record<string, unknown> {
           reason: reasonOf(of.grant.notes),
         }
       : {
-          id: of.entry?.notes.entry ?? of.id,
+          id: entry?.notes.entry ?? of.id,
           model: line.model || null,
-          reason: of.entry?.notes.reason ?? null,
+          reason: entry?.notes.reason ?? null,
         }),
     corrects: corrects ?? null,
   }
+}
+
+/** Says what was left of windows of a plan after an entry. Null if none counted it, or if they were over. */
+function leftAfter(entry: HistoryEntry | undefined, plan: Plan | undefined): string | null {
+  const { shape, left } = claimsIn(entry?.plan?.claims ?? '-')
+  if (!plan || shape !== plan.shape) return null
+  return (
+    leftWords([...left].flatMap(([place, number]) => [[plan.windows[place] as PlanWindow, number] as const])) || null
+  )
+}
+
+/** Writes what is left of windows, such as `1d: 4.5 credits, 7d: 12 requests`. */
+function leftWords(windows: readonly (readonly [PlanWindow, bigint])[]): string {
+  return windows
+    .map(([window, left]) => `${windowLabel(window)}: ${shownNumber(window.unit, left)} ${window.unit}`)
+    .join(', ')
 }
 
 function typeOf({ of, amount, corrects }: StatementLine): string {

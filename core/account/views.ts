@@ -15,27 +15,19 @@ import {
   shownWindow,
 } from './plan-views.ts'
 import type { Ledger } from '../ledger/ledger.ts'
-import { type Balance, type Count, DAY_MS, type HistoryEntry, type Summary, type ChargePart } from '../records/entry.ts'
+import { type Balance, type Count, DAY_MS, type Summary } from '../records/entry.ts'
 import type { Key } from '../keys/keys.ts'
 import { type KeyLimits, limitedDay, narrowed, narrower, utcDay } from '../plans/limits.ts'
 import { usableAgainAt } from '../plans/plan.ts'
 import { isoTime } from '../lib/iso-time.ts'
 import { ERRORS } from '../errors.ts'
-import { chargeParts } from '../ledger/entries.ts'
-import { productsOf } from '../money/products.ts'
-import { inputTokens } from '../money/usage.ts'
 import { formatCredits } from '../money/credits.ts'
-import type { PriceBook } from '../ledger/price-book.ts'
-import { type PriceText, priceText, ratesText } from '../money/price-text.ts'
-import { type CallName, type ConditionName, leastCharge, type Price, ratesAt } from '../money/price.ts'
+import { credits, snake } from './entry-view.ts'
+import { type PriceText, priceText } from '../money/price-text.ts'
+import { leastCharge } from '../money/price.ts'
 
 /** Forbids every cache to store a look-up. */
 export const PRIVATE = { 'cache-control': 'no-store' } as const
-
-/** Converts nano-credits to a JSON number, for display. The exact amount is always beside it as a string. */
-export function credits(nano: bigint): number {
-  return Number(formatCredits(nano))
-}
 
 const DAY_USED_UP = 'The credits of this day that this key may use are used up.'
 
@@ -49,7 +41,14 @@ export interface Standing {
 /** Returns whether a key can buy at the moment, and why it cannot. */
 export function standing(
   key: Pick<Key, 'expiresAt'>,
-  { credits, plan, leftToday }: Pick<Allowance, 'plan' | 'leftToday'> & { readonly credits: Pick<Balance, 'balance'> },
+  {
+    credits,
+    plan,
+    leftToday,
+    least = 1n,
+  }: Pick<Allowance, 'plan' | 'leftToday' | 'least'> & {
+    readonly credits: Pick<Balance, 'balance'>
+  },
   now: number,
 ): Standing {
   if (key.expiresAt !== undefined && key.expiresAt <= now)
@@ -57,9 +56,25 @@ export function standing(
   const isOfCredits = !plan || plan.isUsedUp
   if (isOfCredits && plan?.plan.terms.then === 'refuse')
     return { status: 'exhausted', message: ERRORS.window_exhausted.words }
-  if (isOfCredits && credits.balance <= 0n) return { status: 'exhausted', message: ERRORS.allocation_exhausted.words }
+  if (isOfCredits && (credits.balance <= 0n || credits.balance < least))
+    return { status: 'exhausted', message: ERRORS.allocation_exhausted.words }
   if (leftToday === 0n) return { status: 'exhausted', message: DAY_USED_UP }
   return { status: 'active' }
+}
+
+/**
+ * Returns whose requests and bookings a key sees: those of its balance if it manages the keys of that, else its own. While the
+ * records are away, its own.
+ */
+export async function seenBy({ records }: Pick<Ledger, 'records'>, { id, account, whose }: Key): Promise<Key['whose']> {
+  if (whose.key === undefined) return whose
+  const record = await records.keys.get(id).catch(() => undefined)
+  return record?.manage === true ? { account } : whose
+}
+
+/** Returns what the smallest request costs a key of a type, in nano-credits. */
+export function leastOf({ models }: KeyType): bigint {
+  return leastCharge([...models.values()].map(({ price }) => price))
 }
 
 /** What a key may use: credits, and a plan. */
@@ -71,6 +86,8 @@ export interface Allowance {
   readonly ofKey: Limits['ofKey']
   /** What a key may still use today, in nano-credits. Undefined for no limit. */
   readonly leftToday: bigint | undefined
+  /** What the smallest request costs at the cheapest model, in nano-credits. */
+  readonly least?: bigint
 }
 
 /** Returns what a key may use. @throws GatewayError unavailable */
@@ -81,7 +98,8 @@ export async function allowance(
   now: number,
 ): Promise<Allowance> {
   const { spender, cap } = key
-  const own = narrowed((keyTypes.get(key.type) as KeyType).limits, key.limits)
+  const type = keyTypes.get(key.type) as KeyType
+  const own = narrowed(type.limits, key.limits)
   const asked = { spender, cap: narrower(cap, own.credits), today: limitedDay(own, now) }
   const limits = await ledger.reads.limits(asked)
   return {
@@ -89,6 +107,7 @@ export async function allowance(
     plan: planStanding(key, limits?.windows, now),
     ofKey: limits?.ofKey,
     leftToday: keyDay(own, limits?.ofKey, now)?.left,
+    least: leastOf(type),
   }
 }
 
@@ -132,7 +151,8 @@ export async function balanceOf(
   const { limit, used, remaining } = shownAllowance(may)
   const { status, message } = standing(key, may, now)
   // While the records are away, a balance is still exact.
-  const summary = await ledger.reads.summary(key.whose, now).catch(() => undefined)
+  const whose = await seenBy(ledger, key)
+  const summary = await ledger.reads.summary(whose, now).catch(() => undefined)
   const periods = summary && dayUsage(summary, now)
   const expiresAt = isoTime(key.expiresAt)
   return {
@@ -291,105 +311,5 @@ function special({
       }),
     ...(Object.keys(factors).length > 0 && { factors: snake(factors) }),
     ...(Object.keys(calls).length > 0 && { calls: snake(calls) }),
-  }
-}
-
-/** Returns the members that are set, with their names in snake case. */
-function snake(members: object): object {
-  return Object.fromEntries(
-    Object.entries(members).flatMap(([name, value]) => (value === undefined ? [] : [[snakeCase(name), value]])),
-  )
-}
-
-function snakeCase(name: string): string {
-  return name.replaceAll(/(?<=[a-z])(?=[A-Z\d])/g, '_').toLowerCase()
-}
-
-/** Returns one part of a charge for customers: tokens and calls, each with its unit price. */
-function shownPart({ usage, conditions = {}, model }: ChargePart, price: Price): object {
-  const { calls, ...named } = conditions
-  const factors = Object.entries(named).flatMap(([name, value]) => {
-    const factor = price.factors[name as ConditionName]?.get(value)
-    return factor === undefined ? [] : [[snakeCase(name), { name: value, factor: formatCredits(factor) }]]
-  })
-  const fees = Object.entries(calls ?? {}).map(([name, count]) => [
-    snakeCase(name),
-    { count, price: formatCredits(price.calls[name as CallName] ?? 0n) },
-  ])
-  return {
-    ...(model !== undefined && { model }),
-    version: price.version,
-    unit: 'credits per million tokens',
-    ...snake(ratesText(ratesAt(price, inputTokens(usage)))),
-    tokens: Object.fromEntries(
-      Object.entries(usage).flatMap(([name, count]) => (count > 0 ? [[snakeCase(name), count]] : [])),
-    ),
-    products: productsOf({ usage, price, conditions }).map(({ name, count, rate, per, credits: exact }) => ({
-      name: snakeCase(name),
-      count,
-      price: formatCredits(rate),
-      per,
-      credits: exact,
-    })),
-    ...(factors.length > 0 && { factors: Object.fromEntries(factors) }),
-    ...(fees.length > 0 && { calls: Object.fromEntries(fees) }),
-  }
-}
-
-/**
- * Returns one history entry for customers, with the unit prices of its charge.
- * @throws GatewayError unavailable
- */
-export async function pricedEntry(entry: HistoryEntry, prices: PriceBook): Promise<Record<string, unknown>> {
-  const parts = await Promise.all(
-    chargeParts(entry.notes).map(async part => ({ part, price: await prices.get(part.price) })),
-  )
-  const shownParts = parts.flatMap(({ part, price }) => (price ? [shownPart(part, price)] : []))
-  return { ...shownEntry(entry), unit_prices: shownParts.length === 0 ? null : shownParts }
-}
-
-/** Returns one history entry for customers, without prices. */
-export function shownEntry(entry: HistoryEntry): Record<string, unknown> {
-  const { notes } = entry
-  const usage = notes.usage
-  return {
-    id: entry.id,
-    request_id: notes.entry ?? entry.id,
-    created_at: new Date(entry.at).toISOString(),
-    type: entry.kind,
-    endpoint: notes.endpoint ?? null,
-    model: notes.model ?? null,
-    requested_model: notes.requestedModel ?? notes.model ?? null,
-    served_model: notes.served ?? notes.model ?? null,
-    stream: notes.stream ?? null,
-    ...(notes.compaction && { compaction: true }),
-    status: notes.status ?? (entry.kind === 'reaped' ? 'broken' : null),
-    http_status: notes.httpStatus ?? null,
-    error_code: notes.errorCode ?? null,
-    input_tokens: usage ? inputTokens(usage) : 0,
-    output_tokens: usage?.output ?? 0,
-    cache_read_tokens: usage?.cacheRead ?? 0,
-    cache_creation_tokens: usage ? usage.cacheWrite5m + usage.cacheWrite1h : 0,
-    cache_creation_5m_tokens: usage?.cacheWrite5m ?? 0,
-    cache_creation_1h_tokens: usage?.cacheWrite1h ?? 0,
-    reasoning_tokens: usage?.reasoning ?? 0,
-    total_tokens: usage ? inputTokens(usage) + usage.output : 0,
-    cost: credits(entry.charge),
-    cost_nano: String(entry.charge),
-    plan_cost: credits(entry.plan?.covered ?? 0n),
-    plan_nano: String(entry.plan?.covered ?? 0n),
-    waived_nano: String(entry.waived),
-    balance_after: credits(entry.balance),
-    usage_source: notes.usageSource ?? (entry.kind === 'reaped' ? 'estimated' : null),
-    quarantined: notes.quarantined ?? false,
-    price: notes.price ?? null,
-    price_version: notes.priceVersion ?? null,
-    unpriced: notes.unpriced ?? [],
-    duration_ms: notes.durationMs ?? null,
-    ttft_ms: notes.ttftMs ?? null,
-    silent_ms: notes.silentMs ?? null,
-    credits_entry: notes.entry ?? null,
-    credit_reason: notes.reason ?? null,
-    client_disconnected: notes.status === 'client_gone',
   }
 }

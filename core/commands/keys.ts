@@ -4,8 +4,9 @@ import { duration } from '../config/units.ts'
 import { suggestion } from '../lib/suggest.ts'
 import { addAudit } from '../records/audit-log.ts'
 import { KEY_STATES } from '../records/key-search.ts'
+import { moneyLine, paidWords } from '../records/money-line.ts'
 import { formatCredits } from '../money/credits.ts'
-import { shownEntry } from '../account/views.ts'
+import { shownEntry } from '../account/entry-view.ts'
 import { isoTime } from '../lib/iso-time.ts'
 import { isFunded } from '../operator/given.ts'
 import { keyView, type KeyView } from '../operator/key-view.ts'
@@ -220,7 +221,7 @@ export async function showHistory(
           entry.id,
           entry.kind.padEnd(6),
           (entry.notes.status ?? '-').padEnd(11),
-          `${formatCredits(entry.charge)} credits${entry.plan ? ` and ${formatCredits(entry.plan.covered)} of the plan` : ''}`,
+          paidWords(moneyLine(entry)),
           `${String(shown['input_tokens'])}+${String(shown['output_tokens'])} tokens`,
           inOneLine([entry.notes.model ?? '-', entry.notes.served].filter(Boolean).join(', answered by ')),
         ].join('  '),

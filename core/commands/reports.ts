@@ -85,6 +85,7 @@ export async function showStatement(
   if (options.csv && rows[0]) environment.print(csvLine(Object.keys(rows[0])))
   for (const row of rows) {
     const { number, type, booked_at: at, amount, balance_after: balance, model, reason } = row
+    const { plan_amount: ofPlan, plan_left: left } = row
     if (options.json) environment.print(JSON.stringify(row))
     else if (options.csv) environment.print(csvLine(Object.values(row)))
     else
@@ -95,7 +96,7 @@ export async function showStatement(
           String(type).padEnd(10),
           `${amount} credits`,
           `balance ${balance}`,
-          inOneLine([model, reason].filter(Boolean).join(', ')),
+          inOneLine([ofPlan !== 0 && `${ofPlan} of the plan`, left, model, reason].filter(Boolean).join(', ')),
         ),
       )
   }

@@ -4,7 +4,8 @@ import { GatewayError, soonMs } from '../errors.ts'
 import { bytesOfId, idFromBytes, timeOfId } from '../lib/ids.ts'
 import { formatCredits } from '../money/credits.ts'
 import { type Also, bigintOf, Impossible, type Sql } from '../records/database.ts'
-import type { HistoryEntry, Notes } from '../records/entry.ts'
+import { type HistoryEntry, type Notes, planPartText } from '../records/entry.ts'
+import { type MoneyLine, moneyLine } from '../records/money-line.ts'
 import { notesText } from '../records/notes.ts'
 import type { Records } from '../records/records.ts'
 import { bucketAt } from './script/buckets.ts'
@@ -26,6 +27,20 @@ export class GrantPending extends GatewayError {
       message: 'The change is recorded, and takes effect when the store answers again. Do not make it a second time.',
       retryAfterMs: soonMs(),
     })
+  }
+}
+
+/** What a refund gives back, by purse, in nano-credits. */
+export type Given = Pick<MoneyLine, 'credits' | 'plan'>
+
+const NOTHING: Given = { credits: 0n, plan: 0n }
+
+/** A plan has paid, and each of its windows that did is over. It can be refunded as credits. */
+export class WindowsClosed extends RangeError {
+  constructor(plan: bigint) {
+    super(
+      `a plan has paid ${formatCredits(plan)} credits of it in windows that are over; it can be refunded as credits`,
+    )
   }
 }
 
@@ -106,13 +121,15 @@ export class Accounts {
   }
 
   /**
-   * Refunds the charge of a history entry. Repeating it refunds nothing.
-   * @returns the refund in nano-credits; 0 if the entry was already refunded
-   * @throws GatewayError unavailable; RangeError if the entry charged nothing
+   * Refunds a history entry to the purses that have paid it. Repeating it refunds nothing.
+   * @param asCredits gives back as credits what a plan has paid
+   * @returns what it gave back; nothing if the entry was already refunded
+   * @throws GatewayError unavailable; RangeError if the entry charged nothing; WindowsClosed
    */
-  async credit(account: string, entry: HistoryEntry, reason: string): Promise<bigint> {
-    if (entry.kind === 'credit' || entry.charge <= 0n)
-      throw new RangeError(`entry ${entry.id} of ${account} charged nothing`)
+  async credit(account: string, entry: HistoryEntry, reason: string, asCredits = false): Promise<Given> {
+    const { paid, credits, plan, cost } = moneyLine(entry)
+    if (entry.kind === 'credit' || paid <= 0n) throw new RangeError(`entry ${entry.id} of ${account} charged nothing`)
+    const given = asCredits ? { credits: paid, plan: 0n } : { credits, plan }
     const id = refundOf(entry.id)
     const mark = async (): Promise<void> => {
       if (entry.key !== undefined || account.startsWith('key_'))
@@ -120,7 +137,7 @@ export class Accounts {
     }
     if (await this.#needs.reads.entry(id, account)) {
       await mark()
-      return 0n
+      return NOTHING
     }
     const { endpoint = '', model = '', type, upstream } = entry.notes
     const notes: Notes = {
@@ -130,6 +147,8 @@ export class Accounts {
       ...(type !== undefined && { type }),
       ...(upstream !== undefined && { upstream }),
       status: entry.notes.status ?? 'broken',
+      // The margin of what had a cost is less.
+      ...(cost !== undefined && { cost: '0' }),
       entry: entry.id,
       endedAt: entry.at,
       reason,
@@ -147,14 +166,16 @@ export class Accounts {
       id,
       name: account,
       owner: ownerOf(spender),
-      amount: entry.charge,
+      amount: given.credits,
+      plan: planPartText(given.plan > 0n ? entry.plan : undefined),
       notes: notesText(notes),
       beganAt: timeOfId(entry.id),
     }
     const [kind] = await this.#needs.scripts.run(operation('credit', account, names, args))
     if (kind === 'unknown') throw new RangeError(`the store has no key ${account}`)
+    if (kind === 'closed') throw new WindowsClosed(plan)
     await mark()
-    return kind === 'ok' ? entry.charge : 0n
+    return kind === 'ok' ? given : NOTHING
   }
 }
 

@@ -3,7 +3,8 @@
  * a number in its account, so it is known exactly which entries each side has counted.
  */
 import { sideBySide } from '../lib/side-by-side.ts'
-import { type Balance, chargesAdded, costOf, type HistoryEntry } from '../records/entry.ts'
+import { type Balance, chargesAdded, type HistoryEntry } from '../records/entry.ts'
+import { moneyLine } from '../records/money-line.ts'
 import type { RecordedAccount } from '../records/account-rows.ts'
 import type { RecordedKey } from '../records/key-records.ts'
 import { PAUSE_MS, pagesOf, TRIES } from './audited-accounts.ts'
@@ -279,7 +280,7 @@ class AccountAudit {
   /** Recomputes the charge of an entry. */
   async #reprice(entry: HistoryEntry): Promise<void> {
     const { id, kind, notes } = entry
-    const cost = costOf(entry)
+    const cost = moneyLine(entry).price
     if (kind === 'credit' || (cost === 0n && !notes.usage)) return
     const parts = chargeParts(notes)
     if (parts.length === 0) {

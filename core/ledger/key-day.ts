@@ -4,7 +4,8 @@ import type { Redis } from 'ioredis'
 import { type Span } from '../plans/calendar.ts'
 import { keyWindowsUsed, utcDay } from '../plans/limits.ts'
 import { GatewayError, soonMs } from '../errors.ts'
-import { counted, countedDay, dayOf } from '../records/entry.ts'
+import { countedDay, dayOf } from '../records/entry.ts'
+import { moneyLine } from '../records/money-line.ts'
 import type { Records } from '../records/records.ts'
 import { causeOf, orUnavailable, unavailable } from '../records/unavailable.ts'
 import { type Elsewhere, elsewhereOf } from './recovery/elsewhere.ts'
@@ -131,14 +132,14 @@ export class KeyDays {
     let all = others.reduce((sum, { held }) => sum + held, used)
     // Of an exchange that ended more than once, the last end counts, on the day of the first one.
     const last = new Map(
-      [...known].map(([id, entry]) => [id, { worth: counted(entry).charge, day: countedDay(entry) }]),
+      [...known].map(([id, entry]) => [id, { worth: moneyLine(entry).paid, day: countedDay(entry) }]),
     )
     for (const entry of own) {
       const before = last.get(entry.id)
-      const now = { worth: counted(entry).charge, day: before?.day ?? countedDay(entry) }
+      const now = { worth: moneyLine(entry).paid, day: before?.day ?? countedDay(entry) }
       last.set(entry.id, now)
       const isRecorded = entry.ordinal <= (ordinals.get(entry.account) ?? 0)
-      if (!isRecorded && now.day === day) all += now.worth - (before?.worth ?? entry.before)
+      if (!isRecorded && now.day === day) all += now.worth - (before?.worth ?? entry.paidBefore)
     }
     // A request that ended on another account between the two reads would count twice: as held, and as used.
     const after = await elsewhereOf(this.#scripts, this.#records, record, account)

@@ -10,9 +10,10 @@ import type { Log } from '../lib/log.ts'
 import { SwapList } from '../lib/swap-list.ts'
 import { assertMoney } from '../money/assertions.ts'
 import type { HistoryEntry } from '../records/entry.ts'
+import { moneyLine } from '../records/money-line.ts'
 import type { Records } from '../records/records.ts'
 import type { Store } from '../store/store.ts'
-import { Accounts } from './accounts.ts'
+import { Accounts, type Given } from './accounts.ts'
 import { Background } from './background.ts'
 import { Buckets } from './script/buckets.ts'
 import { Claims } from './claims.ts'
@@ -324,26 +325,26 @@ export class Ledger {
   }
 
   /**
-   * Refunds the charge of a history entry. An exchange whose hold expired ends for good by that: its settlement, should
+   * Refunds a history entry. An exchange whose hold expired ends for good by that: its settlement, should
    * it still come, changes nothing.
-   * @returns the refund in nano-credits; 0 if the entry was already refunded
-   * @throws GatewayError unavailable; RangeError if the entry charged nothing, or if its exchange still runs
+   * @param asCredits gives back as credits what a plan has paid
+   * @throws GatewayError unavailable; RangeError if the entry charged nothing, or if its exchange still runs; WindowsClosed
    */
-  async credit(account: string, entry: HistoryEntry, reason: string): Promise<bigint> {
-    const wasReaped = entry.kind === 'reaped' && entry.charge > 0n
+  async credit(account: string, entry: HistoryEntry, reason: string, asCredits = false): Promise<Given> {
+    const wasReaped = entry.kind === 'reaped' && moneyLine(entry).paid > 0n
     const found = wasReaped ? await this.#endForGood(account, entry) : entry
-    const given = await this.accounts.credit(account, found, reason)
+    const given = await this.accounts.credit(account, found, reason, asCredits)
     this.#announce(account)
     return given
   }
 
   /** Ends an exchange whose hold expired, with what it was charged then. @returns its entry */
   async #endForGood(account: string, entry: HistoryEntry): Promise<HistoryEntry> {
-    const { id, key, bucket, charge, plan } = entry
+    const { id, key, bucket, plan } = entry
     if ((await orUnavailable(this.scripts.redis.exists(this.scripts.keys.hold(account, id)))) > 0)
       throw new RangeError(`the request ${id} still runs; refund it when it has ended`)
     const notes = { endpoint: '', model: '', stream: false, ...entry.notes }
-    const end = { charge: charge + (plan?.covered ?? 0n), tokens: plan?.tokens, kind: 'settle', notes } as const
+    const end = { charge: moneyLine(entry).paid, tokens: plan?.tokens, kind: 'settle', notes } as const
     await this.#deliveries.send(settlementOf({ account, key, id, bucket, claims: plan?.claims }, end, entry.at))
     return (await this.reads.entry(id, account)) ?? entry
   }

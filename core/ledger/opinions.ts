@@ -2,7 +2,7 @@
  * Second opinions on charges: what upstreams report beside the classes of tokens that charges are computed from. They
  * differ if the classes were misread.
  */
-import { costOf, type HistoryEntry } from '../records/entry.ts'
+import { moneyLine, type Paying } from '../records/money-line.ts'
 import { inputTokens } from '../money/usage.ts'
 import { parseDecimal } from '../money/credits.ts'
 
@@ -33,7 +33,7 @@ export class Opinions {
   readonly #of = new Map<string, Opinion>()
 
   /** Adds an entry. */
-  add(entry: Pick<HistoryEntry, 'charge' | 'waived' | 'plan' | 'notes'>): void {
+  add(entry: Paying): void {
     const { notes } = entry
     const { reported = {}, usage, model = '' } = notes
     if (!usage) return
@@ -47,7 +47,7 @@ export class Opinions {
     }
     const dollars = parseDecimal(reported.dollars ?? '') ?? 0n
     if (dollars < DOLLARS_MIN) return
-    const perDollar = Number(costOf(entry)) / Number(dollars)
+    const perDollar = Number(moneyLine(entry).price) / Number(dollars)
     opinion.leastPerDollar = Math.min(opinion.leastPerDollar ?? Infinity, perDollar)
     opinion.mostPerDollar = Math.max(opinion.mostPerDollar ?? 0, perDollar)
   }

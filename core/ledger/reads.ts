@@ -4,15 +4,8 @@ import type { Quota } from '../config/config.ts'
 import { assertMoney } from '../money/assertions.ts'
 import type { Span } from '../plans/calendar.ts'
 import { quotaAccount, quotaUse, shareOf } from './quotas.ts'
-import {
-  type Balance,
-  type Count,
-  counted,
-  countedDay,
-  type HistoryEntry,
-  type Summary,
-  type Whose,
-} from '../records/entry.ts'
+import { type Balance, type Count, countedDay, type HistoryEntry, type Summary, type Whose } from '../records/entry.ts'
+import { counted } from '../records/money-line.ts'
 import type { HistoryRange } from '../records/history.ts'
 import type { Records } from '../records/records.ts'
 import type { RequestSum } from '../records/request-sums.ts'
@@ -230,7 +223,7 @@ export function balanceFrom(fields: SumFields): Balance {
 /** Adds an entry that is not recorded yet to a summary. */
 function withEntry(summary: Summary, entry: StreamEntry): Summary {
   const count = counted(entry)
-  const added = { ...count, requests: 0, charge: count.charge - entry.before }
+  const added = { ...count, requests: 0, charge: count.charge - entry.paidBefore }
   const sum = withCount(summary, countedDay(entry), entry.notes.model ?? '', added)
   return { ...sum, quarantined: summary.quarantined + (entry.notes.quarantined ? 1 : 0) }
 }

@@ -4,7 +4,7 @@ import { timeOfId } from '../lib/ids.ts'
 import { utcDay } from '../plans/limits.ts'
 import { planFrom } from '../plans/plan.ts'
 import { statesIn } from '../plans/state.ts'
-import { counted } from '../records/entry.ts'
+import { moneyLine } from '../records/money-line.ts'
 import { type RecordedKey, whoseOf } from '../records/key-records.ts'
 import { orUnavailable } from '../records/unavailable.ts'
 import { PAUSE_MS, TRIES } from './audited-accounts.ts'
@@ -98,7 +98,7 @@ async function leastOfDay(reads: Ledger['reads'], key: RecordedKey, from: number
     // One entry stands for all that the database has lost, of any day.
     const isKnown = kind === 'credit' || notes.model !== ''
     // A refund has the time of its request.
-    if (isKnown && timeOfId(id) >= from + (kind === 'credit' ? 0 : MIDNIGHT_MS)) sum += counted(entry).charge
+    if (isKnown && timeOfId(id) >= from + (kind === 'credit' ? 0 : MIDNIGHT_MS)) sum += moneyLine(entry).paid
   }
   return sum
 }

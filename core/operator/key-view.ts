@@ -3,13 +3,14 @@ import type { Config } from '../config/config.ts'
 import { allowanceOf } from '../ledger/allowance.ts'
 import type { Ledger } from '../ledger/ledger.ts'
 import { keyDay, planStanding } from '../account/plan-views.ts'
-import { standing } from '../account/views.ts'
+import { leastOf, shownAllowance, standing } from '../account/views.ts'
 import { isoTime } from '../lib/iso-time.ts'
 import { formatCredits } from '../money/credits.ts'
 import type { Metadata } from '../records/account-rows.ts'
 import { keyLimitsFrom, limitedDay, type LimitTerms, narrowed, narrower } from '../plans/limits.ts'
 import { planFrom } from '../plans/plan.ts'
 import type { RecordedKey } from '../records/key-records.ts'
+import { type PlanView, planView } from './plan-view.ts'
 
 /** A key with its balance. Amounts are exact decimals, times are ISO 8601. */
 export interface KeyView {
@@ -34,8 +35,15 @@ export interface KeyView {
   readonly status: string
   /** What its balance was granted. */
   readonly granted: string
-  /** What it may still use. */
+  /** What it may still use of its credits. */
   readonly balance: string
+  /** What it may use at the moment, of its plan and its credits, and of how much: its widest window of credits, or what was granted. */
+  readonly left: string
+  readonly left_of: string
+  /** What was used and is held of that window; null without one. */
+  readonly used_of_plan: string | null
+  /** The plan of its balance; null without one. */
+  readonly plan: PlanView | null
   /** What it holds and has used itself. */
   readonly held: string
   readonly used: string
@@ -57,7 +65,8 @@ export async function keyView(
   now: number,
 ): Promise<KeyView> {
   const { id, account } = key
-  const ofType = keyTypes.get(key.type)?.limits
+  const type = keyTypes.get(key.type)
+  const ofType = type?.limits
   // A key whose type is no longer in the file is refused.
   const own = ofType && narrowed(ofType, key.limits === undefined ? undefined : keyLimitsFrom(key.limits))
   const cap = narrower(key.cap, own?.credits)
@@ -74,8 +83,15 @@ export async function keyView(
   const { charged, held } = limits.part ?? { charged: limits.account.settled, held: limits.account.held }
   const planned = { plan: key.plan === undefined ? undefined : planFrom(key.plan), expiresAt: key.expiresAt }
   const plan = planStanding(planned, inStore?.windows, now)
-  const leftToday = own && keyDay(own, inStore?.ofKey, now)?.left
-  const active = own ? standing(key, { credits, plan, leftToday }, now).status : 'no_type'
+  const may = {
+    credits,
+    plan,
+    ofKey: inStore?.ofKey,
+    leftToday: own && keyDay(own, inStore?.ofKey, now)?.left,
+    ...(type && { least: leastOf(type) }),
+  }
+  const active = own ? standing(key, may, now).status : 'no_type'
+  const shown = shownAllowance(may)
   return {
     id,
     label: key.label,
@@ -92,6 +108,10 @@ export async function keyView(
     status: key.status === 'active' ? active : key.status,
     granted: formatCredits(limits.account.granted),
     balance: formatCredits(credits.balance),
+    left: formatCredits(shown.remaining),
+    left_of: formatCredits(shown.limit),
+    used_of_plan: plan?.widestOfCredits ? formatCredits(shown.used) : null,
+    plan: planView({ plan: key.plan, windows: inStore?.windows }, now),
     held: formatCredits(held),
     used: formatCredits(charged + key.elsewhere),
     created_at: isoTime(key.createdAt),

@@ -24,6 +24,8 @@ export interface Overview {
   readonly backlog_bytes: number
   readonly drifted: number
   readonly accounts: readonly AccountView[]
+  /** Whether the file has the cost of any model. Without, nothing has a margin. */
+  readonly has_costs: boolean
 }
 
 interface Sample {
@@ -67,6 +69,9 @@ export class OverviewFeed {
       backlog_bytes: ledger.background.state.backlogBytes,
       drifted: ledger.drifted,
       accounts,
+      has_costs: [...this.#parts.config.upstreams.values()].some(
+        ({ cost, dollar }) => cost.size > 0 || dollar !== undefined,
+      ),
     }
   }
 }

@@ -9,6 +9,7 @@ import { isoTime } from '../lib/iso-time.ts'
 import { formatCredits } from '../money/credits.ts'
 import { inputTokens } from '../money/usage.ts'
 import type { HistoryEntry } from '../records/entry.ts'
+import { moneyLine, type PaidFrom, paidWords, type Paying } from '../records/money-line.ts'
 import type { FailedTry, RecordedFailure } from '../records/failures.ts'
 import type { Records } from '../records/records.ts'
 
@@ -23,8 +24,12 @@ export interface RequestStory {
   /** What the provider said. */
   readonly words: string | null
   readonly attempts: readonly FailedTry[]
+  /** What its customer paid, from credits or from a plan, and from which. */
   readonly charge: string
+  readonly paid_from: PaidFrom
+  /** What it cost the operator, and what was paid less that; null if it is unknown. */
   readonly cost: string | null
+  readonly margin: string | null
   /** What was given back. */
   readonly refunded: string | null
   readonly sentences: readonly string[]
@@ -92,6 +97,9 @@ const ENDED: Readonly<Record<string, string>> = {
   disabled: 'Its reply was ended because the key was disabled.',
 }
 
+/** The money of a request without an entry. */
+const NO_ENTRY: Paying = { charge: 0n, waived: 0n, notes: {} }
+
 /** Why there may be no story of a request. */
 export const NO_STORY =
   'Nothing is recorded of this request. It still runs or has just ended; or it had no known key, is older than the records, cost nothing like many others of its key in that minute, or its client left before it was sent on.'
@@ -111,6 +119,7 @@ export async function requestStory(
   if (owner === undefined) return undefined
   const key = await records.keys.get(owner)
   const type = key?.type ?? entry?.notes.type ?? ''
+  const { paid, from, cost, margin } = moneyLine(entry ?? NO_ENTRY)
   return {
     id,
     key: owner,
@@ -119,9 +128,11 @@ export async function requestStory(
     code: failure?.code ?? entry?.notes.errorCode ?? null,
     words: failure?.words ?? null,
     attempts: failure?.story.attempts ?? entry?.notes.attempts ?? [],
-    charge: formatCredits(entry?.charge ?? 0n),
-    refunded: refund ? formatCredits(-refund.charge) : null,
-    cost: entry?.notes.cost === undefined ? null : formatCredits(BigInt(entry.notes.cost)),
+    charge: formatCredits(paid),
+    paid_from: from,
+    refunded: refund ? formatCredits(-moneyLine(refund).paid) : null,
+    cost: cost === undefined ? null : formatCredits(cost),
+    margin: margin === undefined ? null : formatCredits(margin),
     sentences:
       entry?.kind === 'credit'
         ? refunded(entry, owner)
@@ -167,9 +178,10 @@ function withoutModel(code: string | undefined): string {
 }
 
 /** The story of a refund, which is an entry of its own. */
-function refunded({ charge, notes, at }: HistoryEntry, key: string): string[] {
+function refunded(entry: HistoryEntry, key: string): string[] {
+  const { notes, at } = entry
   const why = notes.reason === undefined ? '' : `: ${notes.reason}`
-  return [`At ${clock(at)}, ${formatCredits(-charge)} credits of the request ${notes.entry} went back to ${key}${why}.`]
+  return [`At ${clock(at)}, ${paidWords(moneyLine(entry))} for the request ${notes.entry} went back to ${key}${why}.`]
 }
 
 /** Writes a time to the second. */
@@ -217,21 +229,23 @@ function decidedBy(path: Path, digest: string, config: Config): string {
 }
 
 function charged(entry: HistoryEntry | undefined, config: Config): string[] {
-  const { usage, price, priceVersion, cost } = entry?.notes ?? {}
-  const paid = cost === undefined ? '' : ` It costs you ${formatCredits(BigInt(cost))}.`
-  if (!entry || (entry.charge === 0n && !usage)) return [`It was not charged.${paid}`]
+  const { usage, price, priceVersion } = entry?.notes ?? {}
+  const line = moneyLine(entry ?? NO_ENTRY)
+  const { cost, margin = 0n } = line
+  const costs = cost === undefined ? '' : ` It costs you ${formatCredits(cost)}, which leaves ${formatCredits(margin)}.`
+  if (!entry || (line.price === 0n && !usage)) return [`It was not charged.${costs}`]
   const models = [...config.keyTypes.values()].flatMap(type => [...type.models.values()])
   // The file may have other numbers by now.
   const isInForce = models.some(model => model.priceName === price && model.price.version === priceVersion)
-  const line = price === undefined || !isInForce ? undefined : lineOf(config.text, ['prices', price])
-  const where = line === undefined ? '' : `, line ${line} of ${basename(config.file)}`
+  const at = price === undefined || !isInForce ? undefined : lineOf(config.text, ['prices', price])
+  const where = at === undefined ? '' : `, line ${at} of ${basename(config.file)}`
   const rates = price === undefined ? '' : ` at the price ${price} (version ${priceVersion ?? 'unknown'}${where})`
   const used = usage
     ? [
         `It used ${inputTokens(usage)} input tokens (${usage.cacheRead} from a cache) and ${usage.output} output tokens.`,
       ]
     : []
-  return [...used, `It was charged ${formatCredits(entry.charge)} credits${rates}.${paid}`]
+  return [...used, `It was charged ${paidWords(line)}${rates}.${costs}`]
 }
 
 function read(failure: RecordedFailure | undefined): string[] {

@@ -60,13 +60,14 @@ export class Trend {
       ]),
     )
     return {
-      days: days.map(usageView).map(({ group: day, requests, errors, credits, cost, margin }) => ({
+      days: days.map(usageView).map(({ group: day, requests, errors, credits, cost, margin, without_cost }) => ({
         day,
         requests,
         errors,
         credits,
         cost,
         margin,
+        without_cost,
       })),
       hour: minutes.map(({ minute, served, errors }) => ({ at: isoTime(minute * MINUTE_MS), served, errors })),
       running_out: soon.map(runningOutView),

@@ -19,9 +19,11 @@ export interface HoldClaims {
   /** What was taken from a plan, in nano-credits. */
   readonly ofPlan: bigint
   readonly windows: readonly WindowClaim[]
+  /** Of an entry: what was left after it of the windows that were not over, by their places. */
+  readonly left: ReadonlyMap<number, bigint>
 }
 
-const NONE: HoldClaims = { shape: undefined, ofPlan: 0n, windows: [] }
+const NONE: HoldClaims = { shape: undefined, ofPlan: 0n, windows: [], left: new Map() }
 
 /** Reads the claims of a hold. @param text `-` for none */
 export function claimsIn(text: string): HoldClaims {
@@ -35,5 +37,9 @@ export function claimsIn(text: string): HoldClaims {
     from: Number(from),
     taken: BigInt(taken),
   }))
-  return { shape, ofPlan: BigInt(ofPlan), windows }
+  const left = Array.from(
+    text.matchAll(/\/l(\d+):(\d+)/g),
+    ([, place, number = '0']) => [Number(place), BigInt(number)] as const,
+  )
+  return { shape, ofPlan: BigInt(ofPlan), windows, left: new Map(left) }
 }

@@ -14,16 +14,17 @@ export {
   type Allowance,
   allowance,
   balanceOf,
-  credits,
   dayUsage,
   limitsView,
   policyOf,
   PRIVATE,
+  seenBy,
   shownAllowance,
   type Standing,
   standing,
   usageOf,
 } from '../account/views.ts'
+export { credits, MONEY_COLUMNS } from '../account/entry-view.ts'
 export { planStanding, type PlanStanding, resetWord, shownWindow } from '../account/plan-views.ts'
 export { limitsOf, modelsFor } from '../metering/bounds.ts'
 export { reasoningIn } from '../exchange/model.ts'
@@ -35,6 +36,7 @@ export type { Quota } from '../config/config.ts'
 export { brokenRules } from '../money/assertions.ts'
 export { leastCharge } from '../money/price.ts'
 export type { HistoryEntry } from '../records/entry.ts'
+export { moneyLine, PAID_FROM } from '../records/money-line.ts'
 
 // Requests and replies.
 export { csvReply, type ListPage } from '../client/csv-reply.ts'

@@ -1,6 +1,6 @@
 /**
- * The statement of an account: grants, deductions, refunds and charges in the order in which they were booked. A booking
- * gets its number, its time and the balance after it in the transaction that records it, and never changes. An exchange that
+ * The statement of an account: grants, deductions, changes of its plan, refunds and charges, from credits or from the plan, in
+ * the order in which they were booked. A booking gets its number, its time and the balance after it in the transaction that records it, and never changes. An exchange that
  * ends again books the difference.
  */
 import { bigintOf, type Row, selectIn, type Sql } from './database.ts'
@@ -13,7 +13,7 @@ export interface Booking {
   readonly at: number
 }
 
-/** What is booked of an entry: its booking if it changes the balance, and what was granted less what was charged after it. */
+/** What is booked of an entry: its booking if it changes a purse, and what was granted less what was charged after it. */
 export interface Booked {
   readonly booking: Booking | undefined
   readonly balance: bigint
@@ -87,16 +87,16 @@ export class Books {
 
   /**
    * Books an entry.
-   * @param charge what it adds to the charges of the account
+   * @param added what it adds to the charges of the account, and to what its plan has paid
    */
-  book(account: number, ordinal: number, charge: bigint): Booked {
+  book(account: number, ordinal: number, added: { readonly credits: bigint; readonly plan: bigint }): Booked {
     const book = this.#books.get(account)
     if (!book) throw new RangeError(`the account ${account} has no book`)
     const isLate = ordinal <= book.ordinal
     book.ordinal = Math.max(book.ordinal, ordinal)
-    book.settled += charge
+    book.settled += added.credits
     const balance = book.granted - book.settled
-    if (charge === 0n) return { booking: undefined, balance, isLate }
+    if (added.credits === 0n && added.plan === 0n) return { booking: undefined, balance, isLate }
     book.entries++
     this.#added.set(account, (this.#added.get(account) ?? 0) + 1)
     return { booking: { number: book.grants + book.entries, at: this.#now }, balance, isLate }

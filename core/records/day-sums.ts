@@ -3,8 +3,9 @@
  * counted as they end, by request-sums.ts; what was used and charged is added up from the entries.
  */
 import { bigintOf, padded, type Row, type Sql, type SqlValue, type Transaction } from './database.ts'
-import { counted, countedDay, isBilled, type HistoryEntry } from './entry.ts'
+import { countedDay, type HistoryEntry } from './entry.ts'
 import { addTo, bucketOf, type Histogram, packHistogram, unpackHistogram } from './histogram.ts'
+import { counted, isBilled, moneyLine } from './money-line.ts'
 import type { NewNames } from './names.ts'
 import type { RequestSum } from './request-sums.ts'
 
@@ -21,6 +22,8 @@ export const COUNTERS = [
   'reasoning',
   'charge',
   'cost',
+  /** The charges of what has a known cost. */
+  'costed',
 ] as const
 
 /** The numbers of a day by name, and its histograms. */
@@ -268,7 +271,7 @@ export class DaySums {
 function addEntry(sum: DayCount, entry: HistoryEntry, sign: 1 | -1): void {
   const { notes } = entry
   const { usage } = notes
-  const { charge } = counted(entry)
+  const { paid, cost } = moneyLine(entry)
   const values = [
     0,
     isBilled(entry) ? 1 : 0,
@@ -279,8 +282,9 @@ function addEntry(sum: DayCount, entry: HistoryEntry, sign: 1 | -1): void {
     usage ? usage.cacheWrite5m + usage.cacheWrite1h : 0,
     usage?.output ?? 0,
     usage?.reasoning ?? 0,
-    charge,
-    notes.cost ?? 0,
+    paid,
+    cost ?? 0,
+    cost === undefined ? 0 : paid,
   ]
   COUNTERS.forEach((name, at) => {
     const value = values[at] ?? 0

@@ -1,6 +1,6 @@
 /** The entries of an account's history, and what they record. */
 import type { Conditions } from '../money/price.ts'
-import { inputTokens, type Usage } from '../money/usage.ts'
+import type { Usage } from '../money/usage.ts'
 import type { Booking } from './bookings.ts'
 
 /** The possible ends of an exchange. */
@@ -121,17 +121,17 @@ export interface HistoryEntry {
 
 /** What of a request a plan has covered. */
 export interface PlanPart {
-  /** Nano-credits, beside the charge. */
+  /** Nano-credits, beside the charge. Negative for what a refund gives back. */
   readonly covered: bigint
   /** The tokens that its windows count. */
   readonly tokens: number
-  /** The windows in which it counts, as the script writes them. */
+  /** The windows in which it counts, and what was left of them after it, as the script writes them. */
   readonly claims: string
 }
 
 /** Reads what the script says of the plan of an entry. Undefined if it has none. */
 export function planPartFrom(text: string | undefined): PlanPart | undefined {
-  const [, covered, tokens, claims] = /^(\d+),(\d+),(\S+)$/.exec(text ?? '') ?? []
+  const [, covered, tokens, claims] = /^(-?\d+),(-?\d+),(\S+)$/.exec(text ?? '') ?? []
   if (covered === undefined || claims === undefined) return undefined
   return { covered: BigInt(covered), tokens: Number(tokens), claims }
 }
@@ -146,6 +146,8 @@ export interface EndedEntry extends HistoryEntry {
   readonly account: string
   /** What an earlier end of the exchange charged, in nano-credits, as the store knows it. */
   readonly before?: bigint
+  /** The same with what a plan paid of it. */
+  readonly paidBefore?: bigint
 }
 
 /** Whose history or usage is looked up: an account's, or that of one of the keys that share it. */
@@ -230,40 +232,11 @@ export function reapedCharge({ charge, waived }: Pick<HistoryEntry, 'charge' | '
   return charge + waived
 }
 
-/** Returns the whole cost of a request in nano-credits: its charge, what was waived, and what a plan covered. */
-export function costOf({ charge, waived, plan }: Pick<HistoryEntry, 'charge' | 'waived' | 'plan'>): bigint {
-  return charge + waived + (plan?.covered ?? 0n)
-}
-
 /** Writes what was charged for an exchange that was reaped, with the parts of its plan, as the script does. */
 export function reapedParts(entry: HistoryEntry): string {
   const { plan } = entry
   const charge = reapedCharge(entry)
   return plan && (plan.covered > 0n || plan.tokens > 0) ? `${charge},${plan.covered},${plan.tokens}` : String(charge)
-}
-
-/** Whether an entry is an exchange that was charged, or that would have been at another price. */
-export function isBilled({ kind }: Pick<HistoryEntry, 'kind'>): boolean {
-  return kind !== 'void' && kind !== 'credit'
-}
-
-/**
- * What an entry adds to the tokens and credits that customers see as their usage. It is worth its price, whether credits or a plan
- * have paid.
- */
-export function counted({
-  kind,
-  charge,
-  plan,
-  notes,
-}: Pick<HistoryEntry, 'kind' | 'charge' | 'plan' | 'notes'>): Omit<Count, 'requests'> {
-  const { usage } = notes
-  const billed = isBilled({ kind })
-  return {
-    input: billed && usage ? inputTokens(usage) : 0,
-    output: billed ? (usage?.output ?? 0) : 0,
-    charge: charge + (plan?.covered ?? 0n),
-  }
 }
 
 /** The day and the model to which an entry is counted. A refund belongs to what it refunds. */

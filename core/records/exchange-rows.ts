@@ -96,14 +96,27 @@ export const EXCHANGE_COLUMNS = COLUMNS.map(({ name, type }) => `${name} ${type}
 /** The columns that are written, in the order of `rowOf`, and that `entryOf` reads. */
 export const ENTRY_COLUMNS = COLUMNS.map(({ name }) => name)
 
-/** The statement that creates the view `history`, in which numbers are names, and absent tokens are zero. */
-export const HISTORY_VIEW = `CREATE VIEW history AS SELECT {TEXT_ID} AS id, {TIME} AS ended_at, e.ended, k.id AS key,
+/**
+ * Returns the statement that creates the view `history`, in which numbers are names, and absent tokens are zero.
+ * @param money columns
+ */
+const viewOf = (
+  money: string,
+): string => `CREATE VIEW history AS SELECT {TEXT_ID} AS id, {TIME} AS ended_at, e.ended, k.id AS key,
   k.name AS key_name, a.id AS account, ${NAMED.map(([name]) => `${name}_.name AS ${name}`).join(', ')}, e.stream, e.status, ${inWords('outcome', STATUSES)}, ${inWords('kind', KINDS)},
   ${TOKENS.map(([name]) => `COALESCE(e.${name}, 0) AS ${name}`).join(', ')}, ${inWords('usage_source', SOURCES)},
-  e.charge, e.cost, e.balance, ABS(e.booking) AS booking,
+  ${money}, e.balance, ABS(e.booking) AS booking,
   e.ended + e.booked_ms AS booked, e.duration_ms, e.first_byte_ms, e.address, e.ordinal, e.rest
   FROM exchanges e JOIN accounts a ON a.no = e.account JOIN keys k ON k.no = e.key
   ${NAMED.map(([name]) => `LEFT JOIN names ${name}_ ON ${name}_.no = e.${name}`).join(' ')}`
+
+/** The first view. */
+export const FIRST_VIEW = viewOf('e.charge, e.cost')
+
+/** The view whose charge is what the customer pays, from credits or from a plan, as `moneyLine` says it. */
+export const MONEY_VIEW =
+  viewOf(`e.charge + {COVERED} AS charge, e.charge AS credits, {COVERED} AS plan, {WAIVED} AS waived,
+  e.cost, e.charge + {COVERED} - e.cost AS margin`)
 
 /** Returns a column with the words that its numbers stand for. */
 function inWords(column: string, words: readonly string[]): string {

@@ -1,7 +1,7 @@
 /** The tables of the records, and the numbered steps from one version of them to the next. */
 import { type Database, RecordsError, type Sql, type Transaction } from './database.ts'
 import { KINDS } from './entry.ts'
-import { EXCHANGE_COLUMNS, HISTORY_VIEW } from './exchange-rows.ts'
+import { EXCHANGE_COLUMNS, FIRST_VIEW, MONEY_VIEW } from './exchange-rows.ts'
 
 /**
  * Each step is run once. A word in braces differs between the databases.
@@ -20,6 +20,8 @@ import { EXCHANGE_COLUMNS, HISTORY_VIEW } from './exchange-rows.ts'
  * - `hint` has the beginning and the end of a secret. A key's `label` is the same, unless an operator has chosen one.
  * - `failures` has why requests failed. `alike` counts the requests that a row stands for: see request-sums.ts.
  * - `day_served` has what other models answered than were asked for. It is a part of `day_models`.
+ * - `charge` of a sum is what customers pay, from credits or from plans; `costed` is the part of it that has a known cost.
+ *   `covered` is what a plan has paid.
  * - `commits` has the latest transactions, by which a database that fell back is noticed: see lineage.ts.
  * - `requests` has what operators asked for with an idempotency key, with the seed of the secrets that were made for it.
  */
@@ -110,7 +112,7 @@ const STEPS: readonly (readonly string[])[] = [
     'ALTER TABLE accounts ADD COLUMN shared SMALLINT NOT NULL DEFAULT 0',
     'CREATE INDEX accounts_external ON accounts (external) WHERE external IS NOT NULL',
     'CREATE INDEX accounts_plan_until ON accounts (plan_until) WHERE plan_until IS NOT NULL',
-    HISTORY_VIEW,
+    FIRST_VIEW,
     'CREATE INDEX keys_account ON keys (account, no)',
     'CREATE INDEX keys_pending ON keys (no) WHERE pending = 1',
     'CREATE INDEX keys_changed ON keys (changed)',
@@ -137,6 +139,15 @@ const STEPS: readonly (readonly string[])[] = [
   [
     `CREATE TABLE day_served (day INTEGER NOT NULL, model INTEGER NOT NULL, served INTEGER NOT NULL, {COUNTS},
       PRIMARY KEY (day, model, served))`,
+  ],
+  [
+    'DROP VIEW IF EXISTS history',
+    MONEY_VIEW,
+    'ALTER TABLE replaced ADD COLUMN covered BIGINT NOT NULL DEFAULT 0',
+    ...['day_accounts', 'day_keys', 'day_models', 'day_served'].flatMap(table => [
+      `ALTER TABLE ${table} ADD COLUMN costed BIGINT NOT NULL DEFAULT 0`,
+      `UPDATE ${table} SET costed = charge WHERE cost <> 0`,
+    ]),
   ],
 ]
 
@@ -190,6 +201,8 @@ const WORDS = {
     COUNTS,
     TIME: "strftime('%Y-%m-%dT%H:%M:%fZ', e.ended / 1000.0, 'unixepoch')",
     TEXT_ID: ID_OF_BYTES,
+    COVERED: "COALESCE(CAST(json_extract(e.rest, '$.plan') AS INTEGER), 0)",
+    WAIVED: "COALESCE(CAST(json_extract(e.rest, '$.waived') AS INTEGER), 0)",
   },
   postgres: {
     BYTES: 'BYTEA',
@@ -199,6 +212,8 @@ const WORDS = {
     COUNTS,
     TIME: "to_timestamp(e.ended / 1000.0) AT TIME ZONE 'UTC'",
     TEXT_ID: 'e.id::text',
+    COVERED: "COALESCE(split_part(e.rest::json->>'plan', ',', 1)::bigint, 0)",
+    WAIVED: "COALESCE((e.rest::json->>'waived')::bigint, 0)",
   },
 } as const
 

@@ -19,6 +19,7 @@ import { counting, type EndedEntry, type HistoryEntry, latestEndMs } from './ent
 import { epochToRecord } from './migrations.ts'
 import { type Numbered, Numbering } from './numbers.ts'
 import { Months } from './months.ts'
+import { moneyLine } from './money-line.ts'
 import type { Names, NewNames } from './names.ts'
 import { ENTRY_COLUMNS, entryOf, namesIn, rowOf } from './exchange-rows.ts'
 import { DaySums, type Numbers } from './day-sums.ts'
@@ -95,7 +96,7 @@ export function rowsWithIds(sql: Sql, ids: readonly string[]): Promise<Row[]> {
 
 /** The row of an end that a later one replaces. @param next the booking of the later one, if it has one */
 function replacedRow(account: number, entry: HistoryEntry, next: Booking | undefined): SqlValue[] {
-  const { ordinal, id, charge, balance } = entry
+  const { ordinal, id, charge, balance, plan } = entry
   // Without a booking of its own, the later end keeps the one of this.
   const booking = next && entry.booking
   return [
@@ -107,6 +108,7 @@ function replacedRow(account: number, entry: HistoryEntry, next: Booking | undef
     balance,
     booking?.number ?? null,
     booking?.at ?? null,
+    plan?.covered ?? 0n,
   ]
 }
 
@@ -196,7 +198,7 @@ export class Recorder {
     const rows = [...last.values()].map(entry => rowOf(entry, numbers, names))
     sql.putRows({ before: INSERT_ROWS, rows, after: REPLACE_ROWS })
     sql.putRows({
-      before: 'INSERT INTO replaced (account, ordinal, id, charge, ended, balance, booking, booked)',
+      before: 'INSERT INTO replaced (account, ordinal, id, charge, ended, balance, booking, booked, covered)',
       rows: replaced,
       after: 'ON CONFLICT (account, ordinal) DO NOTHING',
     })
@@ -278,7 +280,9 @@ function bookAll(
     const counts = counting(entry, known)
     if (!counts) continue
     const account = number(entry.account)
-    const { booking, balance, isLate } = books.book(account, entry.ordinal, counts.charge - (known?.charge ?? 0n))
+    const [now, then] = [moneyLine(counts), known && moneyLine(known)]
+    const added = { credits: now.credits - (then?.credits ?? 0n), plan: now.plan - (then?.plan ?? 0n) }
+    const { booking, balance, isLate } = books.book(account, entry.ordinal, added)
     const booked = { ...counts, balance, booking, bookedLate: booking !== undefined && isLate }
     if (!known) {
       last.set(entry.id, booked)

@@ -14,6 +14,8 @@ export interface StatementLine {
   readonly begunAt: number
   /** What it adds to the balance: negative for a charge. */
   readonly amount: bigint
+  /** What it gives back to the plan of the account: negative for what the plan has paid. */
+  readonly ofPlan: bigint
   /** What was granted less what was charged after it. */
   readonly balance: bigint
   /** What is booked. An exchange whose end was replaced has no entry any more, only its id. */
@@ -58,6 +60,7 @@ const COLUMNS = ENTRY_COLUMNS.join(', ')
 interface Replaced {
   readonly id: string
   readonly charge: bigint
+  readonly covered: bigint
   readonly number: number | undefined
   readonly row: Row
 }
@@ -111,7 +114,7 @@ export async function statementOf(
   // There are few: one for each exchange whose gateway died, and that ended all the same. An exchange that is replaced
   // meanwhile is in both.
   const ends = await database.all(
-    `SELECT id, charge, balance, booking, booked FROM replaced WHERE ${OF_ACCOUNT} ORDER BY ordinal`,
+    `SELECT id, charge, covered, balance, booking, booked FROM replaced WHERE ${OF_ACCOUNT} ORDER BY ordinal`,
     [account],
   )
   const replaced = ends.map(replacedOf)
@@ -172,23 +175,26 @@ function replacedOf(row: Row): Replaced {
   return {
     id: idFromBytes(row['id'] as Uint8Array),
     charge: bigintOf(row, 'charge'),
+    covered: bigintOf(row, 'covered'),
     number: row['booking'] === null ? undefined : Number(row['booking']),
     row,
   }
 }
 
 /** Returns what an exchange was charged by its bookings before, and the number of the first of them. */
-function bookedBefore(ends: readonly Replaced[]): { charge: bigint; first: number | undefined } {
+function bookedBefore(ends: readonly Replaced[]): Pick<Replaced, 'charge' | 'covered'> & { first: number | undefined } {
   const booked = ends.filter(({ number }) => number !== undefined)
-  return { charge: booked.at(-1)?.charge ?? 0n, first: booked[0]?.number }
+  const { charge = 0n, covered = 0n } = booked.at(-1) ?? {}
+  return { charge, covered, first: booked[0]?.number }
 }
 
 function exchangeLine(entry: HistoryEntry, replaced: readonly Replaced[]): StatementLine {
-  const { charge, first } = bookedBefore(replaced.filter(({ id }) => id === entry.id))
+  const { charge, covered, first } = bookedBefore(replaced.filter(({ id }) => id === entry.id))
   return {
     booking: entry.booking as Booking,
     begunAt: timeOfId(entry.id),
     amount: charge - entry.charge,
+    ofPlan: covered - (entry.plan?.covered ?? 0n),
     balance: entry.balance,
     of: { kind: 'exchange', id: entry.id, entry },
     model: entry.notes.model,
@@ -200,12 +206,13 @@ function exchangeLine(entry: HistoryEntry, replaced: readonly Replaced[]): State
 function replacedLine(end: Replaced, replaced: readonly Replaced[], model: string | undefined): StatementLine[] {
   if (end.number === undefined) return []
   const own = replaced.filter(({ id }) => id === end.id)
-  const { charge, first } = bookedBefore(own.slice(0, own.indexOf(end)))
+  const { charge, covered, first } = bookedBefore(own.slice(0, own.indexOf(end)))
   return [
     {
       booking: { number: end.number, at: Number(end.row['booked']) },
       begunAt: timeOfId(end.id),
       amount: charge - end.charge,
+      ofPlan: covered - end.covered,
       balance: bigintOf(end.row, 'balance'),
       of: { kind: 'exchange', id: end.id, entry: undefined },
       model,
@@ -221,6 +228,7 @@ function grantLine(row: Row): StatementLine {
     booking: { number: Number(row['booking']), at },
     begunAt: at,
     amount: bigintOf(row, 'amount'),
+    ofPlan: 0n,
     balance: bigintOf(row, 'balance'),
     of: { kind: 'grant', grant: { id: String(row['id']), notes } },
     model: undefined,

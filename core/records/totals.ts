@@ -2,7 +2,8 @@
 import type { Books } from './bookings.ts'
 import { type Transaction } from './database.ts'
 import type { Numbers } from './day-sums.ts'
-import { counted, type EndedEntry, type HistoryEntry } from './entry.ts'
+import type { EndedEntry, HistoryEntry } from './entry.ts'
+import { counted } from './money-line.ts'
 import type { RequestSum } from './request-sums.ts'
 
 /** Columns that are added up, and columns of which the highest value stays. */

@@ -1,4 +1,5 @@
 /** The shapes of reports in the admin API: usage, what happens, histories and statements. */
+import { PAID_FROM } from 'tollgate/plugin/operator'
 import { ACCOUNT, AMOUNT, COUNT, DAY, MS, shape, TEXT, TIME } from './schemas.ts'
 
 const SUMS = {
@@ -13,7 +14,8 @@ const SUMS = {
   reasoning: COUNT,
   credits: AMOUNT,
   cost: { type: 'string', description: 'What the requests cost the operator, as an exact decimal.' },
-  margin: { type: 'string', description: 'What customers paid less that.' },
+  margin: { type: 'string', description: 'What customers paid for what has a known cost, less that cost.' },
+  without_cost: { type: 'string', description: 'What they paid for what has none.' },
   ms_p50: MS,
   ms_p95: MS,
   first_byte_ms_p50: MS,
@@ -43,6 +45,7 @@ const OVERVIEW_MEMBERS = {
   backlog_bytes: COUNT,
   drifted: COUNT,
   accounts: { type: 'array', items: ACCOUNT },
+  has_costs: { type: 'boolean', description: 'Whether the file has the cost of any model.' },
 } as const
 /** What happens at the moment. */
 export const OVERVIEW = {
@@ -50,7 +53,15 @@ export const OVERVIEW = {
   properties: { ...OVERVIEW_MEMBERS, minute: LIVE },
 } as const
 
-const DAY_MONEY = { day: DAY, requests: COUNT, errors: COUNT, credits: AMOUNT, cost: AMOUNT, margin: AMOUNT } as const
+const DAY_MONEY = {
+  day: DAY,
+  requests: COUNT,
+  errors: COUNT,
+  credits: AMOUNT,
+  cost: AMOUNT,
+  margin: AMOUNT,
+  without_cost: AMOUNT,
+} as const
 /** What an operator looks at first. */
 export const TREND = shape('Trend', {
   days: {
@@ -84,14 +95,24 @@ export const TREND = shape('Trend', {
 /** A line of a statement. */
 export const LINE = shape('Line', {
   number: COUNT,
-  type: { enum: ['grant', 'code', 'deduction', 'refund', 'charge', 'correction', 'opening'] },
+  type: { enum: ['grant', 'code', 'plan', 'deduction', 'refund', 'charge', 'correction', 'opening'] },
   begun_at: TIME,
   booked_at: TIME,
   amount: { type: 'number', description: 'Credits that it adds; negative for a charge.' },
   amount_nano: TEXT,
+  plan_amount: {
+    type: 'number',
+    description: 'Credits that it gives back to the plan; negative for what the plan has paid.',
+  },
+  plan_amount_nano: TEXT,
+  plan_left: {
+    type: ['string', 'null'],
+    description: 'What was left after it of the windows of the plan that counted it.',
+  },
   balance_after: { type: 'number', description: 'What was granted less what was charged after it.' },
   balance_after_nano: TEXT,
   id: { type: ['string', 'null'], description: 'The id of the request or of the grant.' },
+  key: { type: ['string', 'null'], description: 'The key of an exchange.' },
   model: { type: ['string', 'null'] },
   reason: { type: ['string', 'null'] },
   corrects: { type: ['integer', 'null'], description: 'The number of the line that it corrects.' },
@@ -122,10 +143,18 @@ export const ENTRY = {
     endpoint: { type: ['string', 'null'] },
     model: { type: ['string', 'null'] },
     status: { type: ['string', 'null'] },
-    cost_nano: { type: 'string', description: 'The charge in nano-credits.' },
+    cost_nano: { type: 'string', description: 'What the customer pays, from credits or from a plan, in nano-credits.' },
+    paid_from: { enum: PAID_FROM },
+    credits_nano: { type: 'string', description: 'What of it comes from the balance. Negative for a refund.' },
+    plan_nano: { type: 'string', description: 'What of it comes from windows of the plan.' },
+    waived_nano: { type: 'string', description: 'What is not charged, since an earlier sending of the request was.' },
     upstream: { type: ['string', 'null'], description: 'The account of the upstream.' },
     address: { type: ['string', 'null'], description: "The client's address." },
-    operator_cost_nano: { type: ['string', 'null'] },
+    operator_cost_nano: {
+      type: ['string', 'null'],
+      description: 'What it costs the operator; null if that is unknown.',
+    },
+    margin_nano: { type: ['string', 'null'], description: 'What was paid less that cost; null without it.' },
     attempts: { type: 'array', items: { type: 'object' } },
     unread: {
       type: 'array',

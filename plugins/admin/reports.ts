@@ -8,6 +8,8 @@ import {
   historyPage,
   historyWish,
   keyDays,
+  MONEY_COLUMNS,
+  moneyLine,
   type ListPage,
   pricedEntries,
   STATEMENT_COLUMNS,
@@ -110,9 +112,9 @@ const COLUMNS = [
   'cache_read_tokens',
   'cache_creation_tokens',
   'reasoning_tokens',
-  'cost',
-  'cost_nano',
+  ...MONEY_COLUMNS,
   'operator_cost_nano',
+  'margin_nano',
   'upstream',
   'address',
   'duration_ms',
@@ -126,14 +128,16 @@ async function shownEntries(call: Call, entries: readonly HistoryEntry[], keyId:
   const names = await namesOf(ledger, entries.map(keyId))
   return priced.map((row, index) => {
     const entry = entries[index] as HistoryEntry
-    const { upstream, address, cost, attempts = [], unread = [] } = entry.notes
+    const { upstream, address, attempts = [], unread = [] } = entry.notes
+    const { cost, margin } = moneyLine(entry)
     return {
       ...row,
       key: keyId(entry),
       key_name: names.get(keyId(entry)) ?? '',
       upstream: upstream ?? null,
       address: address ?? null,
-      operator_cost_nano: cost ?? null,
+      operator_cost_nano: cost === undefined ? null : String(cost),
+      margin_nano: margin === undefined ? null : String(margin),
       attempts,
       unread,
     }

@@ -28,8 +28,10 @@ const STORY = shape('Story', {
   code: { type: ['string', 'null'] },
   words: { type: ['string', 'null'] },
   attempts: { type: 'array', items: TRY },
-  charge: AMOUNT,
-  cost: { type: ['string', 'null'] },
+  charge: { ...AMOUNT, description: 'What its customer paid, from credits or from a plan.' },
+  paid_from: { enum: operator.PAID_FROM },
+  cost: { type: ['string', 'null'], description: 'What it cost the operator.' },
+  margin: { type: ['string', 'null'], description: 'What was paid less that cost.' },
   refunded: { type: ['string', 'null'], description: 'Credits that were given back.' },
   sentences: { type: 'array', items: TEXT },
 })
@@ -37,6 +39,8 @@ const REFUND = shape('Refund', {
   id: { type: 'string', description: 'The refunded entry.' },
   key: TEXT,
   refunded: { type: 'string', description: 'Credits. 0 if the entry was refunded before.' },
+  credits: { type: 'string', description: 'What of it went to the balance.' },
+  plan: { type: 'string', description: 'What of it went back to windows of the plan.' },
   balance: AMOUNT,
 })
 
@@ -89,24 +93,28 @@ const failures = operation({
 const refund = operation({
   method: 'POST',
   path: '/entries/{id}/refund',
-  summary: 'Refund what an entry of a history charged. A repeated refund gives nothing.',
+  summary: 'Refund an entry of a history to the purses that have paid it. A repeated refund gives nothing.',
   scope: 'keys',
   body: {
     type: 'object',
     additionalProperties: false,
     required: ['reason'],
-    properties: { reason: { ...GIVEN_NAME, minLength: 1, expected: 'a reason of 1 to 200 characters' } },
+    properties: {
+      reason: { ...GIVEN_NAME, minLength: 1, expected: 'a reason of 1 to 200 characters' },
+      as: { enum: ['credits'], description: 'Gives back as credits what a plan has paid in windows that are over.' },
+    },
   },
   reply: REFUND,
   async run(call) {
     const id = call.params['id'] ?? ''
+    const { reason, as } = call.body
     const audit = (target: string, details: object): operator.AuditEntry =>
       auditEntry(call, { action: 'key.refund', target, details })
     const done = operator.isId(id)
-      ? await operator.refund(call.office.ledger, id, { reason: call.body.reason, audit })
+      ? await operator.refund(call.office.ledger, id, { reason, audit, asCredits: as === 'credits' })
       : undefined
     if (!done || 'owner' in done) throw new GatewayError('not_found', { message: 'There is no entry with this id.' })
-    return { id, key: done.key, refunded: formatCredits(done.given), balance: formatCredits(done.balance) }
+    return { id, key: done.key, ...operator.refundView(done.given), balance: formatCredits(done.balance) }
   },
 })
 

@@ -54,7 +54,11 @@ export const KEY = shape('Key', {
   batch: TEXT,
   status: { enum: [...operator.KEY_STATES, 'no_type'] },
   granted: { ...AMOUNT, description: 'What its balance was granted, in credits.' },
-  balance: { ...AMOUNT, description: 'What it may still use, in credits.' },
+  balance: { ...AMOUNT, description: 'What it may still use of its credits.' },
+  left: { ...AMOUNT, description: 'What it may use at the moment, of its plan and its credits.' },
+  left_of: { ...AMOUNT, description: 'Of how much: its widest window of credits, or what its balance was granted.' },
+  used_of_plan: { type: ['string', 'null'], description: 'What was used and is held of that window.' },
+  plan: { type: ['object', 'null'], description: 'The plan of its balance, as `GET /balances/{id}` shows it.' },
   held: AMOUNT,
   used: AMOUNT,
   created_at: TIME,
@@ -71,7 +75,7 @@ export const KEY = shape('Key', {
   limits: { type: ['object', 'null'], description: 'Limits of this key alone.' },
 })
 /** The columns of keys in CSV. */
-export const KEY_COLUMNS = Object.keys(KEY.properties).filter(name => name !== 'metadata' && name !== 'limits')
+export const KEY_COLUMNS = Object.keys(KEY.properties).filter(name => !['metadata', 'limits', 'plan'].includes(name))
 
 /** A key after a change. */
 export const CHANGED_KEY = shape('ChangedKey', {

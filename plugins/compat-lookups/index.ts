@@ -17,6 +17,7 @@ import {
   BOOLEAN,
   setting,
   whole,
+  seenBy,
 } from 'tollgate/plugin/operator'
 import { type Account, type Answer, PATHS } from './answers.ts'
 import { rounded } from './numbers.ts'
@@ -61,7 +62,9 @@ export default defineBuiltIn({
       const [may, summary] = await Promise.all([
         allowance(ledger, key, config, at),
         // While the records are away, a balance is still exact.
-        ledger.reads.summary(key.whose, at).catch(() => undefined),
+        seenBy(ledger, key)
+          .then(whose => ledger.reads.summary(whose, at))
+          .catch(() => undefined),
       ])
       const periods = summary && dayUsage(summary, at)
       const windows = may.plan?.windows ?? []

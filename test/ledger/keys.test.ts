@@ -123,7 +123,7 @@ t.test('a settlement that comes after its expired hold was refunded changes noth
   await ledger.background.reap()
   const [entry] = await ledger.reads.history({ account: account }, { count: 1 })
   t.match(entry, { kind: 'reaped', charge: 500n })
-  if (entry) t.equal(await ledger.credit(account, entry, 'test'), 500n)
+  if (entry) t.same(await ledger.credit(account, entry, 'test'), { credits: 500n, plan: 0n })
   ledger.settle(hold.hold, { charge: 300n, kind: 'settle', notes: { endpoint: '/x', model: 'm', stream: true } })
   await scripts.answered()
   t.match(await ledger.reads.balance(account), { granted: 1_000_000_000n, balance: 1_000_000_000n })

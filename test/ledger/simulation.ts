@@ -434,7 +434,7 @@ export class Simulation {
     const entry = this.#random.pick(entries?.filter(({ kind, charge }) => kind !== 'credit' && charge > 0n) ?? [])
     // A reaped exchange may still be settled, which would change what was refunded.
     if (!entry || entry.kind === 'reaped') return 'nothing to refund'
-    const given = await this.#try(this.#ledger.credit(account, entry, 'x'))
+    const { credits: given } = (await this.#try(this.#ledger.credit(account, entry, 'x'))) ?? {}
     if (given === undefined) return 'refund, refused'
     if (given > 0n) this.#model.credit(account, entry.key ?? account, given)
     // The command records the refund before it reports success.

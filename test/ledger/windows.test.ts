@@ -293,26 +293,34 @@ t.test('a hold that was reaped and restored gives its reserved tokens back once'
   t.same([await fitting(false), await fitting(true)], [3, 3])
 })
 
-t.test('a refund of a reaped request gives back credits, and its plan has paid the rest', { skip }, async t => {
-  for (const meanwhile of ['nothing', 'the next day', 'more in the window', 'another plan'] as const) {
-    const use = await Use.open(t, true)
-    const { account } = use.spender
-    const bounds = await use.plan('0.000001', 'credits')
-    const hold = await use.hold(600n, WIDE, bounds)
-    await use.ledger.extend(hold, 1500n)
-    await use.reap(hold, 1400n)
-    const [reaped] = await use.ledger.reads.history(use.spender, { count: 1 })
-    t.match(reaped, { kind: 'reaped', charge: 400n, plan: { covered: 1000n } })
-    if (meanwhile === 'the next day') await use.pass(DAY_MS)
-    if (meanwhile === 'more in the window') await use.plans.add({ account, id: 'more' }, 0, '0.000009')
-    if (meanwhile === 'another plan') await use.plan('0.000003', 'credits')
-    await use.settle(await use.hold(10n, WIDE, await use.bounds()), 10n)
-    t.equal(await use.ledger.credit(account, reaped as never, 'x'), 400n, meanwhile)
-    const entries = await use.ledger.reads.history(use.spender, { count: 5 })
-    t.match(
-      entries.find(({ id }) => id === reaped?.id),
-      { charge: 400n, plan: { covered: 1000n, tokens: reaped?.plan?.tokens } },
-    )
-    t.same(await use.audit(), [], meanwhile)
-  }
-})
+t.test(
+  'a refund of a reaped request goes to the purses that have paid, or to the balance if the windows are over',
+  { skip },
+  async t => {
+    for (const meanwhile of ['nothing', 'the next day', 'more in the window', 'another plan'] as const) {
+      const use = await Use.open(t, true)
+      const { account } = use.spender
+      const bounds = await use.plan('0.000001', 'credits')
+      const hold = await use.hold(600n, WIDE, bounds)
+      await use.ledger.extend(hold, 1500n)
+      await use.reap(hold, 1400n)
+      const [reaped] = await use.ledger.reads.history(use.spender, { count: 1 })
+      t.match(reaped, { kind: 'reaped', charge: 400n, plan: { covered: 1000n } })
+      if (meanwhile === 'the next day') await use.pass(DAY_MS)
+      if (meanwhile === 'more in the window') await use.plans.add({ account, id: 'more' }, 0, '0.000009')
+      if (meanwhile === 'another plan') await use.plan({ credits: '0.000003', per: 'week' }, 'credits')
+      await use.settle(await use.hold(10n, WIDE, await use.bounds()), 10n)
+      const isOver = meanwhile === 'the next day' || meanwhile === 'another plan'
+      const refund = (asCredits: boolean) => use.ledger.credit(account, reaped as never, 'x', asCredits)
+      if (isOver) await t.rejects(refund(false), { message: /windows that are over/ })
+      t.same(await refund(isOver), isOver ? { credits: 1400n, plan: 0n } : { credits: 400n, plan: 1000n }, meanwhile)
+      t.same(await refund(isOver), { credits: 0n, plan: 0n }, 'once')
+      const entries = await use.ledger.reads.history(use.spender, { count: 5 })
+      t.match(
+        entries.find(({ id }) => id === reaped?.id),
+        { charge: 400n, plan: { covered: 1000n, tokens: reaped?.plan?.tokens } },
+      )
+      t.same(await use.audit(), [], meanwhile)
+    }
+  },
+)

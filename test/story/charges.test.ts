@@ -373,7 +373,7 @@ t.test('plausible usage is charged, implausible usage is capped, and an entry ca
   const given = await g.gateway.ledger.reads.entry(entry?.id, account)
   const before = await nano(g, key)
   for (const amount of [bytes * INPUT + 5n * OUTPUT, 0n])
-    t.equal(await g.gateway.ledger.credit(account, given as never, 'a mistake of the provider'), amount)
+    t.match(await g.gateway.ledger.credit(account, given as never, 'a mistake of the provider'), { credits: amount })
   t.equal((await nano(g, key)) - before, bytes * INPUT + 5n * OUTPUT, 'once')
   const [credit] = await g.settled(key)
   t.match(credit, {

@@ -35,8 +35,15 @@ t.test('a plan pays for requests until its window is used up, and credits after 
   await g.settledAll([key])
   t.strictSame(await windowsOf(g, key), [{ used: 3n, held: 0n }])
   const history = await g.history(key)
-  t.same(history.map(({ cost_nano: cost }) => cost !== '0'), [true, true, false, false, false]) // prettier-ignore
-  t.same(history.map(({ plan_nano: nano }) => nano !== '0'), [false, false, true, true, true]) // prettier-ignore
+  t.same(
+    history.map(({ paid_from: from }) => from),
+    ['credits', 'credits', 'plan', 'plan', 'plan'],
+  )
+  t.same(
+    history.map(({ cost }) => cost),
+    Array(5).fill(0.00093),
+    'each costs the same',
+  )
   t.same((await audit(g.gateway.ledger, [await g.id(key)], 'charges')).drifts, [])
   await g.gateway.ledger.background.archiveAll()
   const { json: info } = await g.call('/api/v1/key-info', { key })

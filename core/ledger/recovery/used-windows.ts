@@ -139,15 +139,20 @@ export async function* entriesBack(
 function count({ kind, charge }: HistoryEntry, part: PlanPart, plan: Plan, used: readonly Used[]): void {
   const { shape, windows } = claimsIn(part.claims)
   if (shape !== plan.shape) return
-  const isCounted = kind === 'settle' || charge + part.covered > 0n
+  const isRefund = kind === 'credit'
+  const isCounted = isRefund || kind === 'settle' || charge + part.covered > 0n
+  const sign = isRefund ? -1n : 1n
   for (const [place, list] of Map.groupBy(windows, claim => claim.place)) {
     const unit = plan.windows[place]?.unit
-    let rest = { credits: part.covered, tokens: BigInt(part.tokens), requests: isCounted ? 1n : 0n }[unit ?? 'credits']
+    const { covered: credits, tokens } = part
+    let rest = { credits: sign * credits, tokens: sign * BigInt(tokens), requests: isCounted ? 1n : 0n }[
+      unit ?? 'credits'
+    ]
     for (const [index, { from, taken }] of list.entries()) {
       const number = index < list.length - 1 && taken < rest ? taken : rest
       rest -= number
       const sums = used[place]
-      sums?.set(from, (sums.get(from) ?? 0n) + number)
+      sums?.set(from, (sums.get(from) ?? 0n) + sign * number)
     }
   }
 }

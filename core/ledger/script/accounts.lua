@@ -169,29 +169,35 @@ operations.grant = function(key, arg)
   return 'ok'
 end
 
--- credit: refunds what an exchange was charged, also to the windows of its key that had begun before it. The caller has looked
--- in the records whether this was done before.
+-- credit: refunds an exchange: an amount of credits, and what a plan has paid of it, as its entry says, or '-'. Both count in
+-- the windows of its key that had begun before it. Answers 'closed', and changes nothing, if each window that has paid is over.
+-- The caller has looked in the records whether this was done before.
 operations.credit = function(key, arg)
-  local refund = amount(arg.amount)
-  local sums = readSums(key.account, arg.owner)
+  local refund, covered, tokens, claims = amount(arg.amount), readPlanOf(arg.plan)
+  local sums, windows = readSums(key.account, arg.owner, { field.windows })
   if not sums then return 'unknown' end
   if redis.call('HEXISTS', key.outcomes, arg.id) == 1 then return 'done' end
+  local before, plan, fields = { charge = refund, covered = covered, tokens = tokens }, {}, {}
+  if claims then
+    fields, plan = undoClaims(key.account, claims, windows, before)
+    if not fields then return 'closed' end
+  end
   redis.call('PERSIST', key.outcomes)
   redis.call('HSET', key.outcomes, arg.id, 'F0')
   book(sums, -refund, 0, 0)
   sums.ordinal = sums.ordinal + 1
-  writeSums(key.account, arg.owner, sums)
+  writeSums(key.account, arg.owner, sums, fields)
   local keyWindows = redis.call('HGET', key.record, field.keyWindows)
   if keyWindows then
     local own, beganAt = readWindows(keyWindows), tonumber(arg.beganAt)
     for _, window in ipairs(own) do
-      if beganAt >= window.from and beganAt < window.ends then window.used = window.used - refund end
+      if beganAt >= window.from and beganAt < window.ends then window.used = window.used - refund - covered end
     end
     redis.call('HSET', key.record, field.keyWindows, windowsText(own))
   end
   record(key.stream, key.outcomes, sums, {
-    kind = 'credit', name = arg.name, owner = arg.owner, id = arg.id, charge = 0, before = refund, waived = 0,
-    notes = arg.notes,
+    kind = 'credit', name = arg.name, owner = arg.owner, id = arg.id, charge = 0, before = partsText(before), waived = 0,
+    plan = planOf(claims or '-', before, plan), notes = arg.notes,
   })
   return 'ok'
 end
@@ -208,13 +214,13 @@ operations.replay = function(key, arg)
   local last = sums.ordinal
   local outcome = redis.call('HGET', key.outcomes, arg.id)
   local charge = tonumber(arg.charge)
-  local covered, tokens, claims = string.match(arg.plan, '^(%d+),(%d+),(%S+)$')
+  local covered, tokens, claims = readPlanOf(arg.plan)
   local isKnown = isForGood(outcome)
   if outcome and not isKnown and isReaped then
     -- An exchange may be reaped more than once. A store that fell back may have given the same ordinal to another charge.
     local of, ended = reapedAt(outcome) or ordinal, readParts(string.sub(outcome, 2))
     local isSame = ended.charge == charge or ended.charge == tonumber(arg.reapedCharge)
-    isKnown = of > ordinal or (of == ordinal and isSame and ended.covered == tonumber(covered or '0'))
+    isKnown = of > ordinal or (of == ordinal and isSame and ended.covered == covered)
   end
   if isKnown then
     -- The records have counted it with a later ordinal.
@@ -234,8 +240,10 @@ operations.replay = function(key, arg)
     redis.call('ZREM', key.leases, arg.lease)
     if readSlot(slotOrSharer) == '1' then redis.call('ZREM', key.slots, arg.id) end
   end
-  local parts, fields = { charge = charge, covered = tonumber(covered or '0'), tokens = tonumber(tokens or '0') }, {}
-  if claims then
+  local parts, fields = { charge = charge, covered = covered, tokens = tokens }, {}
+  if arg.kind == 'credit' and claims then
+    fields = undoClaims(account, claims, windows, { charge = -charge, covered = -covered, tokens = -tokens }) or {}
+  elseif claims then
     fields = applyEntry(account, arg.owner, claims, { windows, keyWindows, rates }, {
       parts = parts, isCounted = charge + parts.covered > 0 or arg.kind == 'settle', before = before,
       wasCounted = before.charge + before.covered > 0, isHeld = text ~= false,

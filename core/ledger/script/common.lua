@@ -77,12 +77,12 @@ local function heldBy(hold)
 end
 
 -- Writes one entry to the stream of ended exchanges, as one text: kind, account (with '/' and the key, if that has another
--- name), ordinal, id, charge, what an earlier entry of this id charged, what was granted less what was charged after it,
+-- name), ordinal, id, charge, what an earlier entry of this id charged, with its parts (a text of purses.lua), what was granted less what was charged after it,
 -- waived amount, key of the bucket of its outcome, what a plan has covered (or '-'), and the gateway's notes. A stream stores
 -- one text much faster than ten fields.
 local function record(stream, outcomes, sums, entry)
   local name = entry.owner == '' and entry.name or entry.name .. '/' .. entry.owner
-  redis.call('XADD', stream, '*', 'e', string.format('%s %s %.0f %s %.0f %.0f %.0f %.0f %s %s %s', entry.kind, name,
+  redis.call('XADD', stream, '*', 'e', string.format('%s %s %.0f %s %.0f %s %.0f %.0f %s %s %s', entry.kind, name,
     sums.ordinal, entry.id, entry.charge, entry.before, sums.balance + sums.held, entry.waived, outcomes,
     entry.plan or '-', entry.notes))
 end

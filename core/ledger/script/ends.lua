@@ -85,7 +85,7 @@ operations.settle = function(key, arg)
   if claims ~= '-' and arg.claims == '-' then windows, keyWindows, rates = unpack(redis.call('HMGET', account, unpack(PURSES))) end
   -- Ends what the hold has claimed, with a charge.
   local function ended(all, isCounted, ofBefore)
-    if claims == '-' then return { charge = all, covered = 0, tokens = 0 }, {} end
+    if claims == '-' then return { charge = all, covered = 0, tokens = 0 }, {}, {} end
     return endClaims(account, owner, claims, { windows, keyWindows, rates }, { charge = all, tokens = isCounted and tokens or 0,
       isCounted = isCounted, before = ofBefore, wasCounted = ofBefore ~= NOTHING and wasCounted, isHeld = text ~= false,
       held = held, spare = sums.balance + ofBefore.charge })
@@ -103,7 +103,7 @@ operations.settle = function(key, arg)
     waived = waive(account, key.resends, arg.part, charge, arg.resendsMs, arg.waiversMax)
     charge = charge - waived
   end
-  local parts, fields = ended(charge, arg.kind == 'settle', earlier)
+  local parts, fields, plan = ended(charge, arg.kind == 'settle', earlier)
   book(sums, parts.charge - earlier.charge, 0, 0)
   -- What was waived must be remembered: a repetition would find nothing to waive it for.
   local isSilent = charge == 0 and waived == 0 and not before and
@@ -123,8 +123,8 @@ operations.settle = function(key, arg)
   record(key.stream, key.outcomes, sums, {
     -- Without a hold and without an earlier end, the hold was lost with a failed store.
     kind = before and 'late' or (text and arg.kind or 'orphan'),
-    name = arg.name, owner = owner, id = id, charge = parts.charge, before = earlier.charge, waived = waived,
-    plan = planOf(claims, parts), notes = arg.notes,
+    name = arg.name, owner = owner, id = id, charge = parts.charge, before = partsText(earlier), waived = waived,
+    plan = planOf(claims, parts, plan), notes = arg.notes,
   })
   return 'ok ' .. whole(sums.balance)
 end
@@ -151,9 +151,9 @@ operations.reap = function(key, arg)
   floor = isOver and 0 or math.max(floor, before.charge + before.covered)
   if slot == '1' then redis.call('ZREM', slotsOf(key.slotsOrShares, owner), id) end
   book(sums, 0, -held, -1)
-  local parts, fields = { charge = floor, covered = 0, tokens = 0 }, {}
+  local parts, fields, plan = { charge = floor, covered = 0, tokens = 0 }, {}, {}
   if claims ~= '-' then
-    parts, fields = endClaims(account, owner, claims, { windows, keyWindows, rates }, { charge = floor,
+    parts, fields, plan = endClaims(account, owner, claims, { windows, keyWindows, rates }, { charge = floor,
       tokens = floor > 0 and readClaims(claims).floor or 0, isCounted = floor > 0, before = before,
       wasCounted = before.charge + before.covered > 0, isHeld = true, held = held, spare = sums.balance + before.charge })
   end
@@ -168,8 +168,8 @@ operations.reap = function(key, arg)
     redis.call('EXPIRE', key.outcomes, QUOTA_OUTCOMES)
   else
     record(key.stream, key.outcomes, sums, {
-      kind = 'reaped', name = arg.name, owner = owner, id = id, charge = parts.charge, before = before.charge, waived = 0,
-      plan = planOf(claims, parts), notes = notes,
+      kind = 'reaped', name = arg.name, owner = owner, id = id, charge = parts.charge, before = partsText(before), waived = 0,
+      plan = planOf(claims, parts, plan), notes = notes,
     })
   end
   return 'reaped'

@@ -179,7 +179,7 @@ export const OPERATIONS = {
   grant: { keys: ['account'], args: ['number', 'amount'] },
   credit: {
     keys: ['account', 'record', 'stream', 'outcomes'],
-    args: ['id', 'name', 'amount', 'notes', 'owner', 'beganAt'],
+    args: ['id', 'name', 'amount', 'plan', 'notes', 'owner', 'beganAt'],
   },
   replay: {
     keys: ['account', 'hold', 'leases', 'outcomes', 'slots'],

@@ -7,6 +7,7 @@
 --   kWINDOW:NUMBER      what it has taken of a window of its key
 --   tMS                 what it has reserved of the key's tokens a minute, as time
 --   fTOKENS             the tokens of its floor
+--   lPLACE:NUMBER       of an entry: what was left of a window of the plan after it
 local function readClaims(text)
   local claims = { plan = 0, windows = {}, ofKey = {} }
   for kind, rest in string.gmatch(text, '(%a)([^/]+)') do
@@ -16,7 +17,7 @@ local function readClaims(text)
       claims.plan, claims.beyond = tonumber(nano), beyond == '1'
     elseif kind == 't' or kind == 'f' then
       claims[kind == 't' and 'reserved' or 'floor'] = tonumber(rest)
-    else
+    elseif kind ~= 'l' then
       local place, unit, window, from, ends, taken = string.match(rest, '^(%d+)(%a)(%a)@(%d+)-(%d+):(%d+)$')
       local list = kind == 'w' and claims.windows or claims.ofKey
       list[#list + 1] = { place = place, unit = unit, kind = window, from = tonumber(from), ends = tonumber(ends),
@@ -166,12 +167,23 @@ local function partsText(parts)
   return string.format('%.0f,%.0f,%.0f', parts.charge, parts.covered, parts.tokens)
 end
 
--- What an entry says of its plan: its parts beside the charge, and the claims of its windows. '-' if it was taken from credits.
-local function planOf(text, parts)
+-- What an entry says of its plan: its parts beside the charge, the claims of its windows, and what is left of those that are
+-- not over. '-' if it was taken from credits.
+local function planOf(text, parts, plan)
   local claims = text ~= '-' and readClaims(text) or {}
   if not claims.shape then return '-' end
   claims.ofKey, claims.reserved, claims.floor = {}, nil, nil
-  return string.format('%.0f,%.0f,%s', parts.covered, parts.tokens, claimsText(claims))
+  local words = { claimsText(claims) }
+  for _, window in ipairs(openOf(plan, claims.windows)) do
+    if window.amount ~= UNKNOWN then words[#words + 1] = string.format('l%s:%.0f', window.place, leftIn(window)) end
+  end
+  return string.format('%.0f,%.0f,%s', parts.covered, parts.tokens, table.concat(words, '/'))
+end
+
+-- Reads that: nano-credits, tokens and claims. A refund has negative numbers. Without a plan, the claims are nil.
+local function readPlanOf(text)
+  local covered, tokens, claims = string.match(text, '^(%-?%d+),(%-?%d+),(%S+)$')
+  return tonumber(covered or '0'), tonumber(tokens or '0'), claims
 end
 
 local NOTHING = { charge = 0, covered = 0, tokens = 0 }
@@ -261,7 +273,7 @@ end
 
 -- Ends the claims of a hold: its windows get back what it has taken, and are charged instead.
 -- ending: charge and tokens, and what applyClaims needs of an end; held and spare are credits, as for split.
--- Returns the charge with its parts, and the fields of the account that change, with their values.
+-- Returns the charge with its parts, the fields of the account that change, with their values, and the windows of the plan.
 local function endClaims(account, owner, text, found, ending)
   local claims = readClaims(text)
   local plan = planFor(claims, found[1], ending.isHeld)
@@ -273,7 +285,7 @@ local function endClaims(account, owner, text, found, ending)
   elseif claims.shape then
     ending.parts = split(ending.charge, ending.tokens, claims, plan, ending.before, ending.held, ending.spare)
   end
-  return ending.parts, applyClaims(account, owner, claims, plan, found, ending)
+  return ending.parts, applyClaims(account, owner, claims, plan, found, ending), plan
 end
 
 -- Applies an entry that the records know. Its charge is split already.
@@ -281,6 +293,16 @@ local function applyEntry(account, owner, text, found, ending)
   local claims = readClaims(text)
   ending.tokens = ending.parts.tokens
   return applyClaims(account, owner, claims, planFor(claims, found[1], ending.isHeld), found, ending)
+end
+
+-- Gives back to the windows of a plan what an exchange has used of them. Returns the fields of the account that change, and the
+-- windows; nil if each window is over.
+local function undoClaims(account, text, windows, parts)
+  local claims = readClaims(text)
+  local plan = planFor(claims, windows, false)
+  if #openOf(plan, claims.windows) == 0 then return nil end
+  return applyClaims(account, '', claims, plan, {}, { parts = NOTHING, before = parts, isCounted = false, wasCounted = true,
+    isHeld = false }), plan
 end
 
 -- Sets what is held of windows from the claims of the holds that are here. Returns whether that changes anything.

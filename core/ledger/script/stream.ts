@@ -12,8 +12,8 @@ import { orUnavailable } from '../../records/unavailable.ts'
 /** An entry of a stream. */
 export interface StreamEntry extends EndedEntry {
   readonly position: Position
-  /** What an earlier entry of the exchange charged. */
   readonly before: bigint
+  readonly paidBefore: bigint
   /** The key of the bucket that has its outcome. */
   readonly outcomes: string
 }
@@ -106,10 +106,11 @@ function entryOf(streamId: string, [, text = '']: readonly string[]): StreamEntr
   const [name, spender = '', ordinal, id = '', charge = '', earlier = '', balance = '', waived = ''] = words
   const [outcomes = '', planned] = words.slice(8)
   const plan = planPartFrom(planned)
+  const isRefund = name === 'credit'
   const [account = '', key] = spender.split('/')
   const position = positionOf(streamId)
   const kind = KINDS.find(each => each === name) ?? 'settle'
-  const before = BigInt(earlier)
+  const [before = 0n, coveredBefore = 0n] = earlier.split(',').map(BigInt)
   assertMoney(BigInt(charge) >= 0n && BigInt(waived) >= 0n, 'an entry charges and waives amounts', () => ({
     account,
     id,
@@ -121,14 +122,15 @@ function entryOf(streamId: string, [, text = '']: readonly string[]): StreamEntr
     ordinal: Number(ordinal),
     at: position.ms,
     kind,
-    charge: kind === 'credit' ? -before : BigInt(charge),
+    charge: isRefund ? -before : BigInt(charge),
     balance: BigInt(balance),
     waived: BigInt(waived),
-    ...(plan && { plan }),
+    ...(plan && { plan: isRefund ? { ...plan, covered: -plan.covered, tokens: -plan.tokens } : plan }),
     notes: notesFromText(text.slice(words.join(' ').length + 1)),
     bucket: outcomes.slice(outcomes.lastIndexOf(':') + 1),
     position,
-    before: kind === 'credit' ? 0n : before,
+    before: isRefund ? 0n : before,
+    paidBefore: isRefund ? 0n : before + coveredBefore,
     outcomes,
   }
 }

@@ -157,6 +157,19 @@ local function isCurrent(window, claim)
   return claim.from == window.from
 end
 
+-- Returns the windows that are not over and in which a claim was made.
+local function openOf(state, claims)
+  local found = {}
+  for _, window in ipairs(open(state)) do
+    local isClaimed = false
+    for _, claim in ipairs(claims) do
+      isClaimed = isClaimed or (claim.place == window.place and isCurrent(window, claim))
+    end
+    if isClaimed then found[#found + 1] = window end
+  end
+  return found
+end
+
 local function use(window, at, number)
   window.used = window.used + number
   if not window.parts then return end
@@ -198,6 +211,15 @@ local function chargeTo(window, claims, number, before)
     end
   end
   if last then charge(number, before) end
+end
+
+-- What is left of a window when nothing runs.
+local function leftIn(window)
+  local used = window.used
+  for _, part in ipairs(window.parts or {}) do
+    if part.at < firstPart(window) then used = used - part.used end
+  end
+  return math.max(0, window.amount - used)
 end
 
 -- Returns when a window has so much more room, if nothing is used meanwhile.

@@ -18,6 +18,15 @@ export function amount(amount, places = 4) {
   return `${sign}${whole.replaceAll(/\B(?=(?:\d{3})+$)/g, ',')}${cut === '' ? '' : `.${cut}`}`
 }
 
+const NANO_PLACES = 9
+
+/** Writes an amount in nano-credits as credits. @param {string} nano */
+export function ofNano(nano) {
+  const digits = nano.replace('-', '').padStart(NANO_PLACES + 1, '0')
+  const text = `${digits.slice(0, -NANO_PLACES)}.${digits.slice(-NANO_PLACES)}`
+  return amount(nano.startsWith('-') ? `-${text}` : text, NANO_PLACES)
+}
+
 /** @param {number} value */
 function decimal(value) {
   return value.toFixed(9).replace(/\.?0+$/, '')

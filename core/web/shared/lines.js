@@ -12,7 +12,12 @@ export const LINE_COLUMNS = [
   { name: 'No.', number: true, cell: line => number(line.number) },
   { name: 'Booked (UTC)', heading: true, cell: line => h('span', { class: 'nowrap' }, time(line.booked_at)) },
   { name: 'What', cell: what },
-  { name: 'Credits', number: true, cell: line => (line.type === 'opening' ? '' : amount(line.amount, 9)) },
+  {
+    name: 'Credits',
+    number: true,
+    cell: line => (line.type === 'opening' || line.amount === 0 ? '' : amount(line.amount, 9)),
+  },
+  { name: 'Plan', number: true, cell: line => (line.plan_amount === 0 ? '' : amount(line.plan_amount, 9)) },
   { name: 'Balance', number: true, cell: line => amount(line.balance_after, 9) },
 ]
 
@@ -20,6 +25,7 @@ function what(line) {
   const more = [
     line.model,
     line.reason,
+    line.plan_left && `left of the plan: ${line.plan_left}`,
     line.corrects !== null && `corrects no. ${number(line.corrects)}`,
     line.begun_at && line.begun_at.slice(0, 16) !== line.booked_at?.slice(0, 16) && `begun ${time(line.begun_at)}`,
   ].filter(Boolean)

@@ -6,7 +6,7 @@ import { askInDialog, confirmed } from './dialog.js'
 import { figures } from './figures.js'
 import { amount, day, distance, lastDays, time } from './format.js'
 import { copyButton } from './give.js'
-import { expiryField, statusChip } from './keys.js'
+import { expiryField, statusChip, usedWords } from './keys.js'
 import { LINE_COLUMNS } from './lines.js'
 import { pagedList } from './list.js'
 import { showSecrets } from './secrets.js'
@@ -88,8 +88,8 @@ function header(key) {
 
 function sums(key) {
   return figures([
-    ['Left', amount(key.balance), `of ${amount(key.granted)} credits`],
-    ['Used', amount(key.used)],
+    ['Left', amount(key.left), `of ${amount(key.left_of)} credits`],
+    ['Used', usedWords(key)],
     ['Held', amount(key.held), 'for running requests'],
     ['Last used', key.last_used_at ? distance(key.last_used_at) : 'never'],
     ['Expires', key.expires_at ? day(key.expires_at) : 'never', key.expires_at && distance(key.expires_at)],

@@ -87,7 +87,7 @@ async function keysPanel(panel, types, type, session) {
       ...(type ? [] : [{ name: 'Type', cell: row => row.type }]),
       { name: 'State', cell: row => statusChip(row.status) },
       { name: 'Left', number: true, sort: 'balance', cell: leftCell },
-      { name: 'Used', number: true, sort: 'used', cell: row => amount(row.used) },
+      { name: 'Used', number: true, sort: 'used', cell: usedWords },
       { name: 'Batch', wide: true, cell: row => h('div', { class: 'clip', title: row.batch }, row.batch || '–') },
       {
         name: 'Expires',
@@ -116,13 +116,19 @@ async function findSecret(input, prefixes) {
   location.hash = `#/key/${key.id}`
 }
 
+/** What a key has used: of its plan first. @param {any} key */
+export function usedWords({ used, used_of_plan: ofPlan }) {
+  if (ofPlan === null) return amount(used)
+  return Number(used) === 0 ? `${amount(ofPlan)} of the plan` : `${amount(ofPlan)} of the plan, ${amount(used)}`
+}
+
 function leftCell(row) {
-  const [left, granted] = [Number(row.balance), Number(row.granted)]
-  const used = granted > 0 ? partOf(granted - left, granted) : 1
+  const [left, all] = [Number(row.left), Number(row.left_of)]
+  const used = all > 0 ? partOf(all - left, all) : 1
   return h(
     'div',
     { class: 'left-cell' },
-    h('span', {}, `${amount(row.balance)} of ${amount(row.granted)}`),
+    h('span', {}, `${amount(row.left)} of ${amount(row.left_of)}`),
     meter(used, { left: true }),
   )
 }

@@ -30,10 +30,10 @@ export async function overviewArea(place) {
 
   const show = overview => {
     fill(state, `as of ${overview.at.slice(11, 19)} UTC`)
-    const { minute: last, running } = overview
-    const counted = last ? sums(last, { running }) : h('p', { class: 'empty' }, 'Counting begins …')
+    const { minute: last, running, has_costs: hasCosts } = overview
+    const counted = last ? sums(last, { running, hasCosts }) : h('p', { class: 'empty' }, 'Counting begins …')
     fill(minute, h('h2', {}, 'The last minute'), counted)
-    fill(today, h('h2', {}, 'Today (UTC)'), sums(overview.today, { yesterday }))
+    fill(today, h('h2', {}, 'Today (UTC)'), sums(overview.today, { yesterday, hasCosts }))
     fill(accounts, h('h2', {}, 'Accounts of the upstreams'), overview.accounts.map(accountLine))
     fill(trouble, faults(overview))
   }
@@ -44,12 +44,11 @@ export async function overviewArea(place) {
     chart.show(trend.hour)
     fill(soon, soonTable(trend))
     const values = member => all.map(each => Number(byDay.get(each)?.[member] ?? 0))
-    const [credits, cost] = [values('credits'), values('cost')]
     removeDays()
     removeDays = await dayChart(days, {
       title: 'Revenue of the last 30 days',
       days: all,
-      series: moneySeries(credits, cost).reverse(),
+      series: moneySeries(values).reverse(),
     })
   }
   const readTrend = () => read('/overview/trend')
@@ -135,15 +134,19 @@ function soonTable({ running_out: keys, unread }) {
   )
 }
 
-/** @param {any} counts @param {{ running?: number, yesterday?: any }} beside */
-function sums(counts, { running, yesterday: before }) {
+/** Says what is not in a margin, since its cost is not known. Undefined for nothing. @param {any} counts */
+function withoutCost({ without_cost: unknown }) {
+  return Number(unknown) > 0 ? `beside ${amount(unknown)} without a known cost` : undefined
+}
+
+/** @param {any} counts @param {{ running?: number, yesterday?: any, hasCosts: boolean }} beside */
+function sums(counts, { running, yesterday: before, hasCosts }) {
   return figures([
     ['Credits', amount(counts.credits), before && `yesterday ${amount(before.credits)}`],
-    // Without costs in the configuration, everything would look like margin.
-    ...(Number(counts.cost) > 0
+    ...(hasCosts
       ? [
           ['Your cost', amount(counts.cost), before && `yesterday ${amount(before.cost)}`],
-          ['Margin', amount(counts.margin), before && `yesterday ${amount(before.margin)}`],
+          ['Margin', amount(counts.margin), withoutCost(counts) ?? (before && `yesterday ${amount(before.margin)}`)],
         ]
       : [['Margin', '–', 'no costs are configured']]),
     [

@@ -1,19 +1,10 @@
 /** One request: what happened and why, what it cost, and what an operator can do about it. */
 import { call, read } from './api.js'
-import { chargeTable } from './charge.js'
+import { chargeTable, paidWords } from './charge.js'
 import { announce, button, field, fill, h } from './dom.js'
 import { askInDialog, openDialog } from './dialog.js'
-import { amount, duration, number, time } from './format.js'
+import { amount, duration, number, ofNano, time } from './format.js'
 import { copyButton } from './give.js'
-
-const NANO_PLACES = 9
-
-/** Returns an amount in nano-credits as a decimal of credits. @param {string | null} nano */
-function credits(nano) {
-  if (nano === null) return null
-  const digits = nano.replace('-', '').padStart(NANO_PLACES + 1, '0')
-  return `${nano.startsWith('-') ? '-' : ''}${digits.slice(0, -NANO_PLACES)}.${digits.slice(-NANO_PLACES)}`
-}
 
 /** What is known of a request, as names with values. @param {any} row @param {() => void} close */
 function factsOf(row, close) {
@@ -23,8 +14,7 @@ function factsOf(row, close) {
     ['output', row.output_tokens],
     ['reasoning', row.reasoning_tokens],
   ].filter(([, count]) => count > 0)
-  const cost = credits(row.operator_cost_nano)
-  const margin = row.operator_cost_nano === null ? null : String(BigInt(row.cost_nano) - BigInt(row.operator_cost_nano))
+  const exact = nano => nano !== null && `${ofNano(nano)} credits`
   return [
     ['Key', h('a', { href: `#/key/${row.key}`, on: { click: close } }, row.key_name || row.key)],
     ['Time', `${time(row.created_at)} UTC`],
@@ -39,10 +29,9 @@ function factsOf(row, close) {
         : `${duration(row.duration_ms)}, first byte after ${duration(row.ttft_ms)}`,
     ],
     ['Tokens', tokens.map(([name, count]) => `${number(count)} ${name}`).join(', ')],
-    ['Charge', `${amount(credits(row.cost_nano), NANO_PLACES)} credits`],
-    ['Your cost', cost && `${amount(cost, NANO_PLACES)} credits`],
-    ['Margin', margin && `${amount(credits(margin), NANO_PLACES)} credits`],
-    ['Waived', row.waived_nano !== '0' && `${amount(credits(row.waived_nano), NANO_PLACES)} credits`],
+    ['Charge', paidWords(row)],
+    ['Your cost', exact(row.operator_cost_nano)],
+    ['Margin', exact(row.margin_nano)],
     ['Client', row.address],
     ['Not understood', row.unread.join(', ')],
     ['Without a price', row.unpriced?.join(', ')],
@@ -112,16 +101,19 @@ export function showStory(place, id, then = () => {}) {
 /** Asks for a reason, and refunds a request. @param {any} row */
 function refund(row) {
   const reason = h('input', { maxlength: '200', required: true })
+  const asCredits = h('input', { type: 'checkbox' })
   return askInDialog(
     'Refund this request?',
     [
-      h('p', {}, `${amount(credits(row.cost_nano), NANO_PLACES)} credits go back to ${row.key_name || row.key}.`),
+      h('p', {}, `${paidWords(row)} go back to ${row.key_name || row.key}.`),
       field('Reason', reason, 'The customer sees it.'),
+      row.plan_nano !== '0' && h('label', {}, asCredits, ' Give back as credits what the plan has paid.'),
     ],
     { label: 'Refund', danger: true },
     async () => {
-      const { refunded } = await call('POST', `/entries/${row.id}/refund`, { reason: reason.value.trim() })
-      announce(refunded === '0' ? 'It was refunded before.' : `${amount(refunded, NANO_PLACES)} credits were refunded.`)
+      const wish = { reason: reason.value.trim(), ...(asCredits.checked && { as: 'credits' }) }
+      const { refunded } = await call('POST', `/entries/${row.id}/refund`, wish)
+      announce(refunded === '0' ? 'It was refunded before.' : `${amount(refunded, 9)} credits were refunded.`)
     },
   )
 }

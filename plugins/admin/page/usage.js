@@ -3,6 +3,7 @@ import { csvAddress, read } from './api.js'
 import { dayChart } from './chart.js'
 import { field, fill, h, icon, select } from './dom.js'
 import { fromAddress, times, toAddress } from './filters.js'
+import { paidCell } from './charge.js'
 import { amount, duration, lastDays, number, short, time } from './format.js'
 import { areaLink, pagedList } from './list.js'
 import { moneySeries } from './money-series.js'
@@ -62,12 +63,11 @@ export async function usageArea(place) {
     const span = daysBetween(from.value, to.value)
     const rows = new Map(byDay.data.map(each => [each.group, each]))
     const values = member => span.map(each => Number(rows.get(each)?.[member] ?? 0))
-    const [credits, cost] = [values('credits'), values('cost')]
     removeChart()
     removeChart = await dayChart(chart, {
       title: 'Credits by day',
       days: span,
-      series: moneySeries(credits, cost),
+      series: moneySeries(values),
     })
   }
   form.addEventListener('input', () => {
@@ -96,6 +96,7 @@ const COLUMNS = Object.entries({
   Credits: row => amount(row.credits),
   'Your cost': row => ofCost(row, 'cost'),
   Margin: row => ofCost(row, 'margin'),
+  'Without a cost': row => (Number(row.without_cost) > 0 ? amount(row.without_cost) : '–'),
   Median: row => duration(row.ms_p50),
   '95 %': row => duration(row.ms_p95),
 }).map(([name, cell]) => ({ name, number: true, cell }))
@@ -168,7 +169,7 @@ export function requestList(place, { path, fixed, withKey, session }) {
       },
       { name: 'Input', number: true, wide: true, cell: row => number(row.input_tokens) },
       { name: 'Output', number: true, wide: true, cell: row => number(row.output_tokens) },
-      { name: 'Credits', number: true, cell: row => amount(row.cost, 6) },
+      { name: 'Credits', number: true, cell: paidCell },
       { name: 'Account', wide: true, cell: row => row.upstream ?? '–' },
       { name: 'Took', number: true, wide: true, cell: row => duration(row.duration_ms) },
     ],

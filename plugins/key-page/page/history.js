@@ -3,7 +3,7 @@ import { send } from './api.js'
 import { button, field, fill, h, icon, select } from './dom.js'
 import { openDialog } from './dialog.js'
 import { amount, number, time } from './format.js'
-import { chargeTable } from './charge.js'
+import { chargeTable, paidCell, paidWords } from './charge.js'
 import { save } from './give.js'
 import { took } from './overview.js'
 import { pages } from './pages.js'
@@ -85,7 +85,7 @@ const COLUMNS = [
   { name: 'Result', cell: resultOf },
   { name: 'Input', number: true, wide: true, cell: entry => number(entry.input_tokens) },
   { name: 'Output', number: true, wide: true, cell: entry => number(entry.output_tokens) },
-  { name: 'Credits', number: true, cell: entry => amount(entry.cost, 6) },
+  { name: 'Credits', number: true, cell: paidCell },
   { name: 'Left', number: true, wide: true, cell: entry => amount(entry.balance_after) },
   { name: 'Time taken', class: 'nowrap', wide: true, cell: took },
 ]
@@ -107,11 +107,11 @@ const FAILED = {
 }
 
 /** @param {any} entry */
-function outcome({ status, http_status: httpStatus, error_code: code, cost, type }) {
+function outcome(entry) {
+  const { status, http_status: httpStatus, error_code: code, cost, type } = entry
   if (type === 'credit' || status === 'ok') return undefined
   const words = FAILED[code] ?? (status === 'broken' ? 'The reply broke off.' : undefined)
-  const charge =
-    cost === 0 ? 'You were not charged.' : `You were charged ${amount(cost, 9)} credits for what you received.`
+  const charge = cost === 0 ? 'You were not charged.' : `You were charged ${paidWords(entry)} for what you received.`
   return (
     words &&
     h('p', {}, `${words} ${charge}`, httpStatus ? h('span', { class: 'muted' }, ` (status ${httpStatus})`) : '')
@@ -136,7 +136,8 @@ function details(entry) {
     ],
     ['Time taken', took(entry)],
     ['Counted by', entry.usage_source === 'estimated' ? 'an estimate of the gateway' : 'the provider'],
-    ['Left after it', `${amount(entry.balance_after, 9)} credits`],
+    ['Charge', paidWords(entry)],
+    ['Credits left after it', amount(entry.balance_after, 9)],
     ['Refund', entry.credit_reason],
   ].filter(([, value]) => value)
   fill(

@@ -39,7 +39,7 @@ export function standing(info, contact) {
       'p',
       { class: 'muted' },
       until,
-      `; ${amount(info.used)} used`,
+      `; ${amount(info.usage.total.cost)} used`,
       info.held > 0 && `, ${amount(info.held)} held for running requests`,
       hasCredits && `; ${percent(part)} of the credits are used`,
     ),

@@ -15,9 +15,10 @@ export function statementPanel(panel) {
   const list = pages(
     query => `${PATH}&${new URLSearchParams(query)}`,
     page => {
-      const { booked, balance, held, not_booked: open } = page.sums
+      const { booked, balance, held, not_booked: open, plan_left: planLeft } = page.sums
       fill(
         sums,
+        planLeft && `Left of your plan: ${planLeft}. `,
         `${amount(booked)} credits are booked: ${amount(balance)} can be spent`,
         held > 0 && `, ${amount(held)} are held for running requests`,
         open !== 0 && `, ${amount(open)} are not booked yet`,
