@@ -5,9 +5,8 @@ import type { Key } from '../keys/keys.ts'
 import type { HoldAnswer, HoldRequest, Limited } from '../ledger/hold.ts'
 import { formatCredits } from '../money/credits.ts'
 import type { KeyLimits } from '../plans/limits.ts'
-import { isValid, type Plan, usableAgainAt } from '../plans/plan.ts'
+import { amountIn, isValid, type Plan, usableAgainAt } from '../plans/plan.ts'
 import { type RateNow, ratesNow } from '../plans/rates.ts'
-import type { PlanWindow } from '../plans/terms.ts'
 
 /** Who is refused, and when. */
 interface Refused {
@@ -50,12 +49,15 @@ export function refusal(answer: HoldAnswer, request: HoldRequest, refused: Refus
         message: 'Too many requests of this key run at the same time.',
         retryAfterMs: 1000,
       })
-    case 'limited':
+    case 'limited': {
+      const retryAfterMs = Math.max(1, answer.waitMs)
+      const most = answer.what === 'requests' ? limits.requestsPerMinute : limits.tokensPerMinute
       return new GatewayError('rate_limited', {
-        message: `This key has used up its ${answer.what} of a minute.`,
-        retryAfterMs: Math.max(1, answer.waitMs),
+        message: `The ${most} ${answer.what} a minute of this key are used; more in ${Math.ceil(retryAfterMs / 1000)} s.`,
+        retryAfterMs,
         headers: format.rateHeaders(usedUp(limits, answer, now), now),
       })
+    }
     case 'used':
     case 'filled':
       return ofWindow(answer, request, refused)
@@ -81,27 +83,29 @@ function usedUp(
 function ofWindow(
   { kind, isOfKey, place, resetsAt, balance, left }: Extract<Limited, { kind: 'used' | 'filled' }>,
   request: HoldRequest,
-  { contact, now, expiresAt }: Refused,
+  { limits, contact, now, expiresAt }: Refused,
 ): GatewayError {
   const plan = request.bounds?.plan
   const window = isOfKey ? undefined : plan?.windows[place]
-  const name = window ? windowName(window) : 'its credits of this day'
+  const unit = window?.unit ?? 'credits'
+  const shown = (number: bigint): string => (unit === 'credits' ? formatCredits(number) : String(number))
+  const most = window && plan ? amountIn(plan, place, now) : (limits.creditsPerDay ?? 0n)
+  const of = window
+    ? `your ${lengthWords(window.per)}${window.models ? ` for ${window.models.join(', ')}` : ''}`
+    : 'the day of this key'
   if (kind === 'filled')
     return new GatewayError('rate_limited', {
-      message: `Running requests ${isOfKey ? 'of this key ' : ''}hold what is left of ${name}. Try again in a moment.`,
+      message: `Running requests ${isOfKey ? 'of this key ' : ''}hold what is left of the ${shown(most)} ${unit} of ${of}. Try again in a moment.`,
       retryAfterMs: 1000,
     })
-  const [has, needs] =
-    window?.unit === 'tokens'
-      ? [String(left), String(request.bounds?.leastTokens ?? 0)]
-      : [formatCredits(left), formatCredits(request.least)]
+  const need = unit === 'tokens' ? String(request.bounds?.leastTokens ?? 0) : formatCredits(request.least)
+  const isUsedUp = left === 0n || unit === 'requests'
   const also = plan?.terms.then === 'credits' && !isOfKey ? ` The balance has ${formatCredits(balance)} credits.` : ''
   const again = usableAgainAt(resetsAt, isOfKey ? undefined : plan, expiresAt)
-  const until = again === undefined ? '' : ` until ${iso(again)}`
-  const what =
-    left === 0n || window?.unit === 'requests'
-      ? `This key has used up ${name}${until}.`
-      : `This key has ${has} left of ${name}${until}, but this request may need ${needs}.`
+  const more = again === undefined ? '' : `; more at ${clock(again, now)}`
+  const what = isUsedUp
+    ? `The ${shown(most)} ${unit} of ${of} are used${more}.`
+    : `${shown(left)} of the ${shown(most)} ${unit} of ${of} are left, but this request may need ${need}${more}.`
   const end = again === undefined ? ` ${endsFirst(isOfKey ? undefined : plan, expiresAt)}` : ''
   return new GatewayError('window_exhausted', {
     message: `${what}${end}${also} For more, ask ${contact}.`,
@@ -115,9 +119,19 @@ function endsFirst(plan: Plan | undefined, expiresAt = Infinity): string {
   return until < expiresAt ? `Its plan ends at ${iso(until)}.` : `It expires at ${iso(expiresAt)}.`
 }
 
-/** Names a window for customers, such as `the credits of 5h`. */
-function windowName({ unit, per, models }: PlanWindow): string {
-  return `the ${unit} of ${/^\d/.test(per) ? per : `this ${per}`}${models ? ` for ${models.join(', ')}` : ''}`
+const UNITS: Readonly<Record<string, string>> = { m: 'minutes', h: 'hours', d: 'days' }
+
+/** Names the length of a window for customers, such as `5 hours` or `week`. */
+function lengthWords(per: string): string {
+  return per.replace(/^(\d+)([mhd])$/, (_, count: string, unit: string) => `${count} ${UNITS[unit]}`)
+}
+
+/** Writes a time for customers: without its day if that is today, in UTC. */
+function clock(ms: number, now: number): string {
+  const [day, time] = iso(Math.ceil(ms / 60_000) * 60_000)
+    .slice(0, 16)
+    .split('T')
+  return `${iso(now).startsWith(day as string) ? '' : `${day} `}${time} UTC`
 }
 
 function iso(ms = 0): string {

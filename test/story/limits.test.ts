@@ -56,7 +56,7 @@ t.test('a key gets the requests of a minute at once, and then one after the othe
   t.equal(answers.filter(({ status }) => status === 200).length, 20)
   t.equal(upstream.requests.length, 20, 'what is refused costs nothing')
   const refused = answers.find(({ status }) => status === 429)
-  t.match(refused?.json, { error: { code: 'rate_limit_exceeded', message: 'This key has used up its requests of a minute.' } }) // prettier-ignore
+  t.match(refused?.json, { error: { code: 'rate_limit_exceeded', message: /^The \d+ requests a minute of this key are used; more in \d+ s\.$/ } }) // prettier-ignore
   const wait = Number(refused?.headers.get('retry-after-ms'))
   t.ok(wait > 0 && wait <= 3000, `the next one fits after ${wait} ms`)
   t.equal(refused?.headers.get('x-ratelimit-limit-requests'), '20')
@@ -113,7 +113,7 @@ t.test('tokens are reserved before a request, and corrected when it has ended', 
   }
   await until(async () => (await used()) <= 70)
   const large = await g.call(CHAT, { key, body: { ...BODY, max_tokens: 60_000 } })
-  t.match({ status: large.status, json: large.json }, { status: 429, json: { error: { message: /its tokens of a minute/ } } }) // prettier-ignore
+  t.match({ status: large.status, json: large.json }, { status: 429, json: { error: { message: /^The 10000 tokens a minute of this key are used; more in \d+ s\.$/ } } }) // prettier-ignore
 })
 
 t.test('a day has its credits, whatever pays them', async t => {
@@ -125,7 +125,7 @@ t.test('a day has its credits, whatever pays them', async t => {
   for (;;) {
     const { status, json: refused } = await g.call(CHAT, { key, body: BODY })
     if (status !== 200) {
-      t.match(refused, { error: { type: 'usage_limit_reached', message: /^This key has 0\.00\d+ left of its credits of this day .* but this request may need 0\.00/ } }) // prettier-ignore
+      t.match(refused, { error: { type: 'usage_limit_reached', message: /^0\.00\d+ of the [\d.]+ credits of the day of this key are left, but this request may need 0\.00[\d.]+; more at / } }) // prettier-ignore
       break
     }
     done++

@@ -107,7 +107,7 @@ t.test('a model without a price does not use more tokens than a window has', asy
   const account = await g.id(key)
   await until(async () => (await windowsOf(g, account))[0]?.held === 5000n)
   const refused = await Promise.race(answers)
-  t.match(refused, { status: 429, json: { error: { message: /of the tokens of this day/ } } })
+  t.match(refused, { status: 429, json: { error: { message: /tokens of your day/ } } })
   end()
   const served = (await Promise.all(answers)).filter(answer => answer.status === 200)
   const limits = served

@@ -68,7 +68,7 @@ t.test('requests at once never pass a window', async t => {
   t.match(last, {
     status: 429,
     json: {
-      error: { type: 'usage_limit_reached', message: /^This key has used up the requests of this day until \S+Z\./ },
+      error: { type: 'usage_limit_reached', message: /^The \d+ requests of your day are used; more at .* UTC\./ },
     },
   })
   t.equal(last.headers.get('x-should-retry'), 'false')
