@@ -1,6 +1,7 @@
+import { formatCredits, inputTokens } from 'tollgate/plugin'
 import { defineBuiltIn, prefixesOf, requestEnd, secretsIn, BOOLEAN, setting } from 'tollgate/plugin/metering'
 
-/** Logs one line per finished exchange: who, what, the result and the durations. Never a key or a body. */
+/** Logs one line per finished exchange: who, what, the result, its charge and the durations. Never a key or a body. */
 export default defineBuiltIn({
   name: 'access-log',
   summary: 'Logs one line for each finished exchange.',
@@ -18,6 +19,7 @@ export default defineBuiltIn({
       settle(x, outcome) {
         const attempts = outcome.kind === 'answered' || outcome.attempts.length === 0 ? undefined : outcome.attempts
         const { who, code } = requestEnd(outcome)
+        const { bill, heldFrom } = x.runningHold ?? {}
         // Undefined members are omitted.
         host.log.info({
           exchange: x.id,
@@ -25,8 +27,13 @@ export default defineBuiltIn({
           path: (x.inference ? x.path : legible(x.path, secrets)).slice(0, 200),
           address: address ? x.address : undefined,
           key: x.caller?.id,
+          keyType: x.caller?.type,
           model: x.model?.entry.id,
-          served: x.runningHold?.served,
+          served: bill?.served,
+          inputTokens: bill && inputTokens(bill.usage),
+          outputTokens: bill?.usage.output,
+          charge: bill && formatCredits(bill.charge),
+          heldFrom: bill && heldFrom,
           outcome: outcome.kind,
           status: outcome.kind === 'failed' ? x.format.status(outcome.error) : outcome.status,
           who,

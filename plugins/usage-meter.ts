@@ -184,7 +184,7 @@ class Meter {
     x.runningHold.concluded = true
     const { charged } = x.runningHold.terms
     const result = metering.billFor(x, outcome, charged)
-    x.runningHold.served = result.served
+    x.runningHold.bill = result
     const cost = costOfReply(x, result)
     const notes = metering.notesAtEnd(x, outcome, { first: x.runningHold.notes, result, cost, now: this.#host.now() })
     watch(x, result, cost, this.#host)

@@ -1,11 +1,12 @@
 /** Keeps the hold of a running reply ahead of what the reply may cost. */
-import { billFor } from './bill.ts'
+import { type Bill, billFor } from './bill.ts'
 import { outputRateOf, runningCharge, runningTokens } from './charge.ts'
 import { beyond, type Billable, cancelUsage, growsByClock, outputLimit } from './estimate.ts'
 import type { Attempt } from '../exchange/exchange.ts'
 import { type Hold, scaled } from '../ledger/hold.ts'
 import { SAFE_BYTES_PER_TOKEN } from './documents.ts'
 import type { Ledger } from '../ledger/ledger.ts'
+import { claimsIn } from '../plans/claims.ts'
 import type { Indexed } from '../lib/swap-list.ts'
 import type { Usage } from '../money/usage.ts'
 import { tokensFor } from '../money/price.ts'
@@ -38,8 +39,8 @@ export class RunningHold implements Indexed {
   terms: TermsPair
   /** Whether the output limit of the request was lowered to what is held. */
   isOutputLowered = false
-  /** The model that answered, if it is another one than was asked for. */
-  served: string | undefined
+  /** What the reply is charged, once that is decided. */
+  bill: Pick<Bill, 'charge' | 'usage' | 'served'> | undefined
   /** Whether a stream of its upstream has begun. */
   isStreaming = false
   /** Whether the charge was decided, so that nothing more is held. */
@@ -71,6 +72,14 @@ export class RunningHold implements Indexed {
     this.#ledger = ledger
     this.#aheadTokens = aheadTokens
     this.#underfunded = this.#holdsLess()
+  }
+
+  /** Where the held amount comes from. A plan pays as far as it can; the store decides when the reply is settled. */
+  get heldFrom(): 'credits' | 'plan' | 'both' {
+    const { amount, claims } = this.keyHold
+    const { ofPlan } = claimsIn(claims)
+    if (ofPlan === 0n) return 'credits'
+    return amount > ofPlan ? 'both' : 'plan'
   }
 
   /** Goes on with the holds on the quotas of another account, and the terms there. */

@@ -28,6 +28,20 @@ t.test('a relayed exchange is one line with key, model, status and durations', a
   })
 })
 
+t.test('a charged request has its tokens, its charge and the purse that it was held from', async t => {
+  const usage = { input: 7, cacheRead: 3, cacheWrite5m: 0, cacheWrite1h: 0, output: 5, reasoning: 0 }
+  const bill = { usage, charge: 120_000_000n, served: 'acme/famC-5.6-luna' }
+  const facts = { key: keyOf('famC'), model: modelOf('famC', 'acme/famC-5.5'), runningHold: { bill, heldFrom: 'plan' } }
+  t.match(await line(at(CHAT), facts, { kind: 'relayed', status: 200, attempts: [] }), {
+    keyType: 'famC',
+    served: 'acme/famC-5.6-luna',
+    inputTokens: 10,
+    outputTokens: 5,
+    charge: '0.12',
+    heldFrom: 'plan',
+  })
+})
+
 t.test('a failure has the code and the status that the client got', async t => {
   const outcome = { kind: 'failed', error: new GatewayError('overloaded'), attempts: [] }
   t.match(await line(at('/v1/messages'), {}, outcome), { outcome: 'failed', code: 'overloaded', status: 529 })
