@@ -13,6 +13,7 @@ type Rule = (config: Config, source: Source) => readonly Advice[]
 const RULES: readonly Rule[] = [
   belowCost,
   unusedPrices,
+  unpricedWrites,
   cooldowns,
   longTimes,
   quotasInVain,
@@ -84,6 +85,24 @@ function unusedPrices({ keyTypes }: Config, source: Source): readonly Advice[] {
   return Object.keys(text.prices ?? {})
     .filter(name => !used.has(name))
     .map(name => [['prices', name], 'nothing has this price', 'name it where it is sold, or remove it', 'key'])
+}
+
+/** Prices at which tokens that are written to a cache cost what plain input does, of models whose upstream bills such writes. */
+function unpricedWrites({ keyTypes }: Config, source: Source): readonly Advice[] {
+  const { prices = {} } = source.doc.toJS() as { prices?: Record<string, object> }
+  const models = [...keyTypes.values()].flatMap(type => [...type.models.values()])
+  const sold = models.filter(({ upstreams }) => upstreams.some(({ speaks }) => speaks[0]?.name === 'messages'))
+  return Object.entries(prices).flatMap(([name, price]): Advice[] => {
+    const model = 'cacheWrite5m' in price ? undefined : sold.find(({ priceName }) => priceName === name)
+    if (!model) return []
+    return [
+      [
+        ['prices', name],
+        `what "${model.id}" writes to a cache is sold at the price of its input`,
+        'set cacheWrite5m and cacheWrite1h; providers of the messages format bill 1.25 and 2 times the input',
+      ],
+    ]
+  })
 }
 
 /** Times that a shorter one never lets pass: the setting, what it is within, and both in milliseconds. */

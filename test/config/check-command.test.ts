@@ -121,6 +121,11 @@ const PROBABLY_WRONG: readonly (readonly [string, Edit, RegExp])[] = [
     /prices\.spare: nothing has this price[^]*remove it/,
   ],
   [
+    'a price without cache writes, of an upstream that bills them',
+    file => file.set('prices.small.cacheWrite5m', undefined).set('prices.small.cacheWrite1h', undefined),
+    /prices\.small: what "acme\/famA-small-4\.5" writes to a cache is sold at the price of its input[^]*set cacheWrite5m and cacheWrite1h/,
+  ],
+  [
     'a time limit that another one never lets pass',
     file => file.set('upstreams.famC.timeouts', { idle: '2h' }),
     /upstreams\.famC\.timeouts\.idle: this time is never over before upstreams\.famC\.timeouts\.total/,

@@ -35,6 +35,7 @@ const RATES = [
   ['Input', 'input'],
   ['Cached input', 'cache_read'],
   ['Cache write', 'cache_write_5m'],
+  ['for an hour', 'cache_write_1h'],
   ['Output', 'output'],
 ]
 
