@@ -111,10 +111,10 @@ function print(environment: Environment, report: ImportReport, isTrial: boolean)
     environment.complain('Nothing was imported.')
     return
   }
-  const { ids, knownIds, newBalances, joinedBalances, before, added } = result
+  const { ids, knownIds, newBalances, joinedBalances, plans, before, added } = result
   if (knownIds.length > 0) environment.print(`${knownIds.length} keys are here already and stay as they are.`)
   environment.print(
-    `${isTrial ? 'To import' : 'Imported'}: ${ids.length} keys, ${newBalances} new balances; ${joinedBalances} balances get more keys.`,
+    `${isTrial ? 'To import' : 'Imported'}: ${ids.length} keys, ${newBalances} new balances, ${plans} of them with a plan; ${joinedBalances} balances get more keys.`,
   )
   environment.print(`Credits of all balances: ${formatCredits(before)} before, ${formatCredits(before + added)} after.`)
   if (!isTrial && !report.inForce)

@@ -9,7 +9,8 @@ import { type Imported, type ImportedKey, importKeys, NotImported, type Refusal 
 import { orUnavailable } from '../records/unavailable.ts'
 import { isPlain, printable } from '../lib/printable.ts'
 import { prefixOf, SECRET_MIN } from '../lib/prefixes.ts'
-import { newPlan } from '../plans/plan.ts'
+import { after } from '../plans/calendar.ts'
+import { newPlan, periodOf, planFrom, spanOf } from '../plans/plan.ts'
 import { digestsOf } from '../keys/secrets.ts'
 
 /** The columns of a file, all of them texts. A row has a secret or a hash; the others may be empty. */
@@ -26,6 +27,9 @@ export const COLUMNS = [
   'balance',
   'external_id',
   'balance_name',
+  'plan',
+  'plan_ends',
+  'plan_used',
 ] as const
 /** A row of a file, by column. */
 export type ImportRow = Readonly<Partial<Record<(typeof COLUMNS)[number], string>>>
@@ -77,13 +81,14 @@ export async function importRows(
   const keys: ImportedKey[] = []
   const lines = new Map<string, number>()
   let leftOut = 0
+  const boughtAt = ledger.continuity.now()
   for (const [index, row] of rows.entries()) {
     const line = wish.firstLine + index
     if (row.status === 'deleted') {
       leftOut++
       continue
     }
-    const read = readRow(row, line, wish)
+    const read = readRow(row, line, { ...wish, boughtAt })
     if (typeof read === 'string') {
       refused.push({ line, reason: read })
       continue
@@ -95,15 +100,10 @@ export async function importRows(
   }
   const none = { leftOut, result: undefined, inForce: false }
   if (refused.length > 0) return { ...none, refused }
-  const { records, continuity } = ledger
+  const { records } = ledger
   const { isTrial } = wish
   try {
-    const at = continuity.now()
-    const planOf = (type: string): string | undefined => {
-      const terms = wish.config.keyTypes.get(type)?.plan
-      return terms && JSON.stringify(newPlan(terms, at, type))
-    }
-    const terms = { at, newId: () => randomBytes(9).toString('hex'), planOf, isTrial }
+    const terms = { at: boughtAt, newId: () => randomBytes(9).toString('hex'), isTrial }
     const result = await orUnavailable(importKeys(records.database, keys, terms, also))
     // An earlier import may have been interrupted.
     return { refused, leftOut, result, inForce: await inForce(ledger, [...result.ids, ...result.knownIds]) }
@@ -137,7 +137,8 @@ function readRow(
     now,
     type: otherwise,
     perCredit,
-  }: Pick<ImportWish, 'config' | 'now' | 'type' | 'perCredit'>,
+    boughtAt,
+  }: Pick<ImportWish, 'config' | 'now' | 'type' | 'perCredit'> & { readonly boughtAt: number },
 ): ImportedKey | string {
   const secret = secretIn(row, keys)
   if (typeof secret === 'string') return secret
@@ -158,6 +159,8 @@ function readRow(
   const expiresAt = row.expires ? timeIn(row.expires) : undefined
   if (Number.isNaN(expiresAt))
     return 'expires must be a time such as 2030-01-31 or 2030-01-31T12:00:00Z, or the seconds (not milliseconds) of a Unix time'
+  const plan = planIn(row, { keyTypes, perCredit, at: boughtAt })
+  if (plan && 'refused' in plan) return plan.refused
   const record = {
     id: `key_${randomBytes(9).toString('hex')}`,
     type,
@@ -183,7 +186,37 @@ function readRow(
     account: balance || undefined,
     externalId,
     credits,
+    plan: plan?.json,
   }
+}
+
+/**
+ * Reads the plan of a row. What was used of the period that runs is taken off what its widest window allows until that begins anew.
+ * @returns undefined if it has none; why it is refused, if it is
+ */
+function planIn(
+  { plan: type = '', plan_ends: ends = '', plan_used: given = '' }: ImportRow,
+  { keyTypes, perCredit, at }: Pick<ImportWish, 'perCredit'> & Pick<Config, 'keyTypes'> & { readonly at: number },
+): { readonly json: string } | { readonly refused: string } | undefined {
+  if (type === '') return ends + given === '' ? undefined : { refused: 'plan_ends and plan_used need a plan' }
+  const terms = keyTypes.get(type)?.plan
+  if (!terms) return { refused: 'plan must be the name of a key type that has a plan' }
+  const until = ends === '' ? undefined : timeIn(ends)
+  if (Number.isNaN(until)) return { refused: 'plan_ends must be a time such as 2030-01-31' }
+  const stored = { ...newPlan(terms, at, type), ...(until !== undefined && { until }) }
+  const plan = planFrom(JSON.stringify(stored))
+  const { widest } = plan
+  const window = widest === undefined ? undefined : plan.windows[widest]
+  if (given === '') return { json: JSON.stringify(stored) }
+  if (!window || widest === undefined) return { refused: 'plan_used needs a plan with a window that begins anew' }
+  const count = /^\d{1,12}$/.test(given) ? BigInt(given) : ''
+  const used = window.unit === 'credits' ? amountIn(given, 'plan_used', perCredit) : count
+  if (typeof used === 'string' || used === undefined || used < 0n)
+    return { refused: `plan_used must be a number of ${window.unit}, not below zero` }
+  // No window allows less than nothing.
+  const taken = used < window.amount ? used : window.amount
+  const over = spanOf(plan, widest, at)?.until ?? after(at, periodOf(window), 1)
+  return { json: JSON.stringify({ ...stored, extras: { [widest]: { amount: String(-taken), until: over } } }) }
 }
 
 /** Reads the secret of a row, or its hash. @returns why it is refused, if it is */
@@ -240,8 +273,8 @@ function amountIn(text: string | undefined, column: string, perCredit: bigint): 
 }
 
 /** Returns what the audit log says of an import. */
-export function importDetails({ ids, newBalances, added }: Imported) {
-  return { keys: ids.length, balances: newBalances, credits: formatCredits(added) }
+export function importDetails({ ids, newBalances, plans, added }: Imported) {
+  return { keys: ids.length, balances: newBalances, plans, credits: formatCredits(added) }
 }
 
 /** Returns the report of an import. Amounts are exact decimals of credits. */
@@ -254,6 +287,7 @@ export function importView({ refused, leftOut, result, inForce }: ImportReport, 
     left_out: leftOut,
     new_balances: result?.newBalances ?? 0,
     joined_balances: result?.joinedBalances ?? 0,
+    plans: result?.plans ?? 0,
     credits_before: result ? formatCredits(result.before) : null,
     credits_after: result ? formatCredits(result.before + result.added) : null,
     refused,

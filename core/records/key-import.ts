@@ -20,6 +20,8 @@ export interface ImportedKey {
   readonly balanceName: string
   /** What the balance begins with, in nano-credits. It may be below zero. Undefined if another key of the balance says so. */
   readonly credits: bigint | undefined
+  /** The plan of its balance, as JSON. Undefined for none, or if another key of the balance says so. */
+  readonly plan: string | undefined
 }
 
 /** Why a line of a file is refused. */
@@ -37,6 +39,8 @@ export interface Imported {
   /** Balances that are new, and that exist and get keys. */
   readonly newBalances: number
   readonly joinedBalances: number
+  /** Balances that are new, and have a plan. */
+  readonly plans: number
   /** The sum of all balances in nano-credits, as far as exchanges are recorded: before, and what the new ones add. */
   readonly before: bigint
   readonly added: bigint
@@ -47,8 +51,6 @@ interface ImportTerms {
   /** The time by the store's clock, in milliseconds since the epoch. */
   readonly at: number
   readonly newId: () => string
-  /** Returns the plan of a lone key of a type, as JSON. */
-  readonly planOf: (type: string) => string | undefined
 }
 
 /** The notes of the first grant of an imported balance. */
@@ -94,6 +96,7 @@ export function importKeys(
       knownIds,
       newBalances: fromNew.length,
       joinedBalances: groups.size - fromNew.length,
+      plans: fromNew.filter(([, group]) => planOf(group) !== undefined).length,
       before: bigintOf(sum, 'sum_high') * NANO + bigintOf(sum, 'sum_low'),
       added: fromNew.reduce((all, [, group]) => all + creditsOf(group), 0n),
     }
@@ -111,6 +114,11 @@ export function importKeys(
 /** Returns what a new balance begins with. */
 function creditsOf(group: readonly ImportedKey[]): bigint {
   return group.find(({ credits }) => credits !== undefined)?.credits ?? 0n
+}
+
+/** Returns the plan of a new balance, as JSON. */
+function planOf(group: readonly ImportedKey[]): string | undefined {
+  return group.find(({ plan }) => plan !== undefined)?.plan
 }
 
 /** Leaves out the keys that were imported before, and those whose secret a key has. */
@@ -179,11 +187,16 @@ function problemsOf(
   { ids, imported, byExternalId }: Existing,
 ): Refusal[] {
   const first = group.find(({ credits }) => credits !== undefined)
-  return group.flatMap(({ line, account, externalId, credits }) => {
+  const planned = group.find(({ plan }) => plan !== undefined)
+  return group.flatMap(({ line, account, externalId, credits, plan }) => {
     const refuse = (reason: string): Refusal[] => [{ line, reason }]
     if (account !== undefined && !ids.has(account)) return refuse('there is no such balance')
     const found = byExternalId.get(externalId)?.length ?? 0
     if (found > 1) return refuse(`${found} balances have the external id ${externalId}; name one in the column balance`)
+    if (plan !== undefined && ids.has(balance))
+      return refuse('its balance exists already; leave plan empty, and set the plan instead')
+    if (plan !== undefined && plan !== planned?.plan)
+      return refuse(`line ${planned?.line} gives another plan to the same balance`)
     if (credits === undefined) return []
     // A longer file states again what the balance began with.
     if (ids.has(balance) && (credits === 0n || credits === imported.get(balance))) return []
@@ -203,7 +216,7 @@ interface Place {
 async function addBalances(
   sql: Sql,
   groups: readonly (readonly [balance: string, keys: readonly ImportedKey[]])[],
-  { at, newId, planOf }: ImportTerms,
+  { at, newId }: ImportTerms,
 ): Promise<Map<string, Place>> {
   const first = await nextNumber(sql)
   const accounts = groups.map(([balance, group], index) => {
@@ -215,7 +228,7 @@ async function addBalances(
       no: first + index,
       // The balance of a lone key has its id.
       id: isLone ? (record?.id ?? '') : `${ACCOUNT_PREFIX}${newId()}`,
-      plan: isLone && record ? planOf(record.type) : undefined,
+      plan: planOf(group),
       name: group.find(key => key.balanceName !== '')?.balanceName ?? '',
       externalId: externalId ?? '',
       metadata: {},

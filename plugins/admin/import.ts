@@ -50,6 +50,7 @@ const importKeys = operation({
     left_out: { ...COUNT, description: 'Deleted keys.' },
     new_balances: COUNT,
     joined_balances: { ...COUNT, description: 'Balances that exist and get keys.' },
+    plans: { ...COUNT, description: 'New balances with a plan.' },
     credits_before: AMOUNT,
     credits_after: AMOUNT,
     refused: {

@@ -244,6 +244,44 @@ t.test('secrets with another beginning are accepted if the file lists it, and ne
     t.match(await placeOf(t, file => file.set('keys.prefixes', [prefix])).place.run('check'), { code: 78 }, prefix)
 })
 
+t.test('a plan is given by its columns only, for one key and for several, and what was used of it counts', async t => {
+  const { api, gateway } = await operate(
+    t,
+    {},
+    { edit: file => file.set('keyTypes.famC.plan', { windows: [{ credits: 20, per: 'month' }], until: '60d' }) },
+  )
+  const row = (name: string, more: object = {}) => ({ secret: secret(name), type: 'famC', ...more })
+  const anna = { external_id: 'anna', plan: 'famC', plan_ends: '2099-01-31', plan_used: '1440' }
+  const keys = [
+    row('anna', anna),
+    row('annb', { external_id: 'anna' }),
+    row('bob', { plan: 'famC', plan_used: '500000' }),
+    row('cleo', { credits: '5000' }),
+  ]
+  const send = (dryRun: boolean) => api('POST', '/keys/import', { keys, per_credit: '1000', dry_run: dryRun })
+  t.match(await send(true), { status: 200, json: { to_import: 4, new_balances: 3, plans: 2, credits_after: '5' } })
+  t.match(await send(false), { status: 200, json: { imported: 4, plans: 2, in_force: true } })
+  t.match(await gateway.balance(secret('annb')), {
+    plan: { valid: true, ends_at: '2099-01-31T00:00:00.000Z', windows: [{ limit: 18.56, used: 0, remaining: 18.56 }] },
+  })
+  t.match(await gateway.balance(secret('bob')), { plan: { windows: [{ limit: 0, remaining: 0 }] } }, 'no less than all')
+  t.match(await gateway.balance(secret('cleo')), { plan: null, balance: 5 })
+  for (const [more, reason] of [
+    [{ plan: 'famA' }, /a key type that has a plan/],
+    [{ plan_used: '1' }, /need a plan/],
+    [{ plan: 'famC', plan_ends: 'soon' }, /plan_ends must be a time/],
+    [{ plan: 'famC', plan_used: '-1' }, /not below zero/],
+    [{ plan: 'famC', plan_used: 'x' }, /plan_used must be a number of credits/],
+    [{ plan: 'famC', external_id: 'anna' }, /its balance exists already; leave plan empty/],
+  ] as const) {
+    const { json } = await api('POST', '/keys/import', { keys: [row('dora', more)] })
+    t.match(json.refused, [{ line: 1, reason }])
+  }
+  const differing = [row('erik', { ...anna, external_id: 'e' }), row('erika', { external_id: 'e', plan: 'famC' })]
+  const { json } = await api('POST', '/keys/import', { keys: differing })
+  t.match(json.refused, [{ line: 2, reason: /another plan/ }])
+})
+
 t.test('the admin API imports keys; rows are counted from 1', async t => {
   const { gateway: g, api: call } = await operate(t)
   const keys = [
