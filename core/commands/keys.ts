@@ -239,7 +239,10 @@ export async function showKey(environment: Environment, config: Config, id: stri
   if (options.json) environment.print(JSON.stringify(shown))
   else
     for (const [name, value] of Object.entries(shown))
-      environment.print(`${name.padEnd(12)} ${inOneLine(textOf(value))}`)
+      if (name !== 'plan') environment.print(`${name.padEnd(12)} ${inOneLine(textOf(value))}`)
+  if (options.json || !shown.plan) return
+  const { planLines } = await import('./plans.ts')
+  for (const line of planLines(shown.balance_id, shown.plan)) environment.print(line)
 }
 
 /** Gives a key a new secret and prints it. */

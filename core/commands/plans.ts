@@ -7,7 +7,7 @@ import { type BalanceView, balanceViews } from '../operator/balance-view.ts'
 import { checkerOf } from '../operator/check-input.ts'
 import type { PlanChangeName } from '../operator/plan-change-names.ts'
 import { CHANGE_MEMBERS, changePlan, type GivenChange } from '../operator/plan-changes.ts'
-import type { PlanWindowView } from '../operator/plan-view.ts'
+import type { PlanView, PlanWindowView } from '../operator/plan-view.ts'
 import { addAudit } from '../records/audit-log.ts'
 import { auditEntry } from './audited.ts'
 import { UsageError } from './program.ts'
@@ -96,12 +96,15 @@ export function asMistake(thrown: unknown): never {
 function print(environment: Environment, { id, plan }: BalanceView, { json }: Output): void {
   if (json) return environment.print(JSON.stringify({ id, plan }))
   if (!plan) return environment.print(`${id} has no plan.`)
-  const { type, valid, ends_at: ends, renews_at: renews, windows } = plan
+  for (const line of planLines(id, plan)) environment.print(line)
+}
+
+/** Returns what a plan is, and what is left of each of its windows, in lines. @param id whose plan it is */
+export function planLines(id: string, { type, valid, ends_at: ends, renews_at: renews, windows }: PlanView): string[] {
   const until = ends === null ? 'does not end' : `${valid ? 'ends' : 'ended'} at ${ends}`
-  environment.print(
-    `${id} has ${type === null ? 'a plan of its own' : `the plan of ${type}`}, which ${until}${renews === null ? '' : ` and renews at ${renews}`}.`,
-  )
-  for (const window of windows) environment.print(lineOf(window))
+  const renewal = renews === null ? '' : ` and renews at ${renews}`
+  const what = type === null ? 'a plan of its own' : `the plan of ${type}`
+  return [`${id} has ${what}, which ${until}${renewal}.`, ...windows.map(lineOf)]
 }
 
 function lineOf({ window, unit, per, models, limit, used, left, resets_at: resets }: PlanWindowView): string {
