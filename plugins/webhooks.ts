@@ -136,20 +136,25 @@ export default defineBuiltIn({
         const tell = (type: Event, data: object, name?: string): void => {
           if (wanted.has(type)) notices.push(noticeOf(host, type, data, name))
         }
-        for (const { id, account, key = account, notes, charge } of entries)
+        for (const entry of entries) {
+          const { id, account, key = account, notes } = entry
           if (notes.quarantined) {
-            const data = { request_id: id, key, model: notes.model, charge: credits(charge) }
+            const data = { request_id: id, key, model: notes.model, charge: credits(operator.moneyLine(entry).paid) }
             tell('charge.quarantined', data)
           }
+        }
         for (const event of plans) tellOfPlan(event, host.now(), tell)
         if (wanted.has('key.low') || wanted.has('key.exhausted'))
-          for (const { account, type, name, label, before, after } of spending) {
+          for (const { account, type, name, label, plan: text, before, after } of spending) {
             // A balance that was not made with a key has no type of its own.
             const key = type === '' ? null : account
-            const data = { key, key_type: type, name, label, balance_id: account, balance: credits(after) }
+            const plan = text === undefined ? null : operator.planFacts(planFrom(text), host.now())
+            const data = { key, key_type: type, name, label, balance_id: account, balance: credits(after), plan }
             const falls = (below: bigint): boolean => before >= below && after < below
-            if (falls(leasts.get(type) ?? leastOfAll)) tell('key.exhausted', data)
-            else if (falls(low)) tell('key.low', data)
+            // A valid plan goes on without credits. What is left of it is told by `plan.low`.
+            const isLast = falls(leasts.get(type) ?? leastOfAll)
+            if (isLast && plan?.valid !== true) tell('key.exhausted', data)
+            else if (!isLast && falls(low)) tell('key.low', data)
           }
         return notices
       },
@@ -159,7 +164,7 @@ export default defineBuiltIn({
 
 /** Tells what has happened to a plan. */
 function tellOfPlan(
-  { event, account, plan, window }: operator.PlanEvent,
+  { event, account, plan, window, balance = 0n }: operator.PlanEvent,
   now: number,
   tell: (type: Event, data: object, name?: string) => void,
 ): void {
@@ -167,7 +172,11 @@ function tellOfPlan(
   if (event === 'renewed') tell('plan.renewed', data)
   // Several processes may note it. Their notices have one name.
   if (window)
-    tell('plan.low', { ...data, window: operator.planWindowView(window) }, `${account} ${nameOf(plan, window, now)}`)
+    tell(
+      'plan.low',
+      { ...data, balance: credits(balance), window: operator.planWindowView(window) },
+      `${account} ${nameOf(plan, window, now)}`,
+    )
 }
 
 /** What the stage was set up with. */
@@ -270,8 +279,8 @@ class Endings {
     await operator.changeTold(this.#host.ledger.records, ENDINGS_TOLD, async (sql, last) => {
       const after = Math.max((last as { until?: number } | undefined)?.until ?? now, now)
       const ending = await operator.plansEnding(sql, { after, until })
-      const notices = ending.map(({ account, plan }) => {
-        const data = { balance_id: account, plan: operator.planFacts(planFrom(plan), now) }
+      const notices = ending.map(({ account, plan, balance }) => {
+        const data = { balance_id: account, balance: credits(balance), plan: operator.planFacts(planFrom(plan), now) }
         return noticeOf(this.#host, 'plan.ending', data)
       })
       operator.addNotices(sql, notices)

@@ -110,20 +110,21 @@ export async function writePlan(sql: Sql, account: string, plan: string): Promis
 }
 
 /**
- * Returns the accounts whose plans end after a time and until another, the first one first, without those whose only key is deleted.
+ * Returns the accounts whose plans end after a time and until another, with the credits that they have in nano-credits, the first one first, without those whose only key is deleted.
  * Times are in milliseconds since the epoch.
  */
 export async function plansEnding(
   sql: Sql,
   { after, until }: { readonly after: number; readonly until: number },
-): Promise<{ readonly account: string; readonly plan: string }[]> {
+): Promise<{ readonly account: string; readonly plan: string; readonly balance: bigint }[]> {
   const rows = await sql.all(
-    `SELECT a.id, a.plan FROM accounts a WHERE a.plan_until > ? AND a.plan_until <= ?
+    `SELECT a.id, a.plan, a.granted - COALESCE(t.settled, 0) AS balance FROM accounts a
+     LEFT JOIN totals t ON t.account = a.no WHERE a.plan_until > ? AND a.plan_until <= ?
      AND NOT EXISTS (SELECT 1 FROM keys k WHERE k.no = a.no AND a.shared = 0 AND k.status = 'deleted')
      ORDER BY a.plan_until, a.no`,
     [after, until],
   )
-  return rows.map(({ id, plan }) => ({ account: String(id), plan: String(plan) }))
+  return rows.map(row => ({ account: String(row['id']), plan: String(row['plan']), balance: bigintOf(row, 'balance') }))
 }
 
 /** The tables that have sums by key, with what is copied to them when an account is shared. */

@@ -28,13 +28,15 @@ export interface Spending {
   readonly type: string
   readonly name: string
   readonly label: string
+  /** Its plan as JSON. Undefined for none. */
+  readonly plan: string | undefined
   /** What remains of its grants, before and after the exchanges, in nano-credits. What is held counts as not spent. */
   readonly before: bigint
   readonly after: bigint
 }
 
 interface Book {
-  readonly owner: Pick<Spending, 'account' | 'type' | 'name' | 'label'>
+  readonly owner: Omit<Spending, 'before' | 'after'>
   readonly isShared: boolean
   readonly settledBefore: bigint
   readonly granted: bigint
@@ -62,6 +64,7 @@ export class Books {
           type: String(row['type']),
           name: String(row['name']),
           label: String(row['label']),
+          plan: (row['plan'] as string | null) ?? undefined,
         },
         isShared: Number(row['shared']) === 1,
         settledBefore: bigintOf(row, 'settled'),
@@ -78,7 +81,7 @@ export class Books {
     const rows = await selectIn(
       sql,
       `SELECT a.no, a.id, a.shared, COALESCE(k.type, '') AS type, COALESCE(k.name, a.name) AS name,
-       COALESCE(k.label, '') AS label, a.grants, a.granted, t.settled, t.booked, t.ordinal FROM accounts a
+       COALESCE(k.label, '') AS label, a.plan, a.grants, a.granted, t.settled, t.booked, t.ordinal FROM accounts a
        LEFT JOIN keys k ON k.no = a.no LEFT JOIN totals t ON t.account = a.no WHERE a.no`,
       [...new Set(accounts)],
     )

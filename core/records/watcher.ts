@@ -11,8 +11,9 @@ export interface PlanEvent {
   readonly event: 'renewed' | 'low'
   readonly account: string
   readonly plan: Plan
-  /** The window that is nearly used up. */
+  /** The window that is nearly used up, and the credits of the account, in nano-credits. */
   readonly window?: WindowView
+  readonly balance?: bigint
 }
 
 /** Exchanges that are being recorded, and what has happened to plans. */

@@ -214,7 +214,7 @@ t.test('a shop is told when a plan is nearly used up, renews and ends soon', asy
   t.same(receiver.got, [])
   await buy(2)
   const low = await receiver.next('plan.low')
-  t.match(low.data, { balance_id: account, plan: { type: 'famC', valid: true }, window: { window: 1, unit: 'requests', limit: '10' } }) // prettier-ignore
+  t.match(low.data, { balance_id: account, balance: 0, plan: { type: 'famC', valid: true }, window: { window: 1, unit: 'requests', limit: '10' } }) // prettier-ignore
   t.equal(renewed(), 0)
   // As if it had been bought one and a half hours ago.
   await boughtEarlier(g, account, 5_400_000)
@@ -229,8 +229,35 @@ t.test('a shop is told when a plan is nearly used up, renews and ends soon', asy
   t.equal(receiver.got.length, 3, 'once for each window')
   ahead = 0.6 * 86_400_000
   const ending = await receiver.next('plan.ending')
-  t.match(ending.data, { balance_id: account, plan: { type: 'famC', ends_at: /Z$/ } })
+  t.match(ending.data, { balance_id: account, balance: 0, plan: { type: 'famC', ends_at: /Z$/ } })
   ahead += 3_700_000
   await until(async () => (await g.gateway.records.notices.due(Date.now() + 9e9, 10)).length === 0)
   t.equal(receiver.got.filter(({ type }) => type === 'plan.ending').length, 1, 'once for each end')
+})
+
+t.test('credits that fall beside a valid plan are low, and not used up', async t => {
+  const receiver = await Receiver.start(t)
+  const g = await start(t, receiver, { lowCredits: 1, events: ['key.low', 'key.exhausted'] })
+  const { keys, records, ledger } = g.gateway
+  for (const [isPlanned, told] of [
+    [true, ['key.low']],
+    [false, ['key.low', 'key.exhausted']],
+  ] as const) {
+    receiver.got.length = 0
+    const account = await g.id(await g.keyOfNano('famC', 1_100_000_000n))
+    if (isPlanned)
+      await keys.plans.set({ account, id: 'plan' }, { windows: [{ requests: 10, per: 'day' }], then: 'credits' })
+    const notes = { endpoint: '/x', model: 'acme/famC-5.5', stream: false }
+    for (const charge of [200_000_000n, 899_999_999n]) {
+      ledger.settle({ account, id: timedId(Date.now()) }, { charge, kind: 'settle', notes })
+      await ledger.background.archiveAll()
+    }
+    await until(async () => (await records.notices.due(Date.now() + 9e9, 10)).length === 0)
+    t.same(
+      receiver.got.map(({ type }) => type),
+      told,
+    )
+    const [low] = receiver.got
+    t.match(low?.data, { balance: 0.9, plan: isPlanned ? { valid: true } : null })
+  }
 })
