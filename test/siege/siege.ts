@@ -1,7 +1,8 @@
 /**
  * What honest customers notice while somebody attacks: 200 of them ask for JSON and streams in all formats, while each
  * attack runs in turn against a gateway with a heap of 512 MB. Prints a table. Fails where an honest request failed or
- * took too long, where a charge is not exact, or where the gateway did not live.
+ * took too long, where a charge is not exact, or where the gateway did not live. An attack under which requests took too
+ * long runs once more, between two measurements of calm: other work on the machine slows all three, an attack only itself.
  *
  * npm run siege                  every attack npm run siege -- history       those whose title matches this
  * PROFILE=folder npm run siege   leaves a CPU profile of the gateway there
@@ -48,6 +49,20 @@ function slowest({ replies, silences }: Pick<Times, 'replies' | 'silences'>): Sl
   const p99 = (times: readonly number[]): number =>
     times.toSorted((a, b) => a - b)[Math.floor(times.length * 0.99)] ?? 0
   return { replies: p99(replies), silences: p99(silences) }
+}
+
+function slower(one: Slowest, other: Slowest): Slowest {
+  return { replies: Math.max(one.replies, other.replies), silences: Math.max(one.silences, other.silences) }
+}
+
+/** Says what took too long under an attack. */
+function tooSlow({ title }: Attack, during: Slowest, calm: Slowest): string[] {
+  const whats = ['replies', 'silences'] as const
+  return whats.flatMap(what => {
+    const most = Math.max(calm[what] * SLOWER.times, calm[what] + SLOWER.ms)
+    if (during[what] <= most) return []
+    return [`${title}: the p99 of ${what} is ${ms(during[what]).trim()}, at most ${ms(most).trim()}`]
+  })
 }
 
 /** The repository's gateway.yaml on the loopback interface, without a quota of the attackers' account. */
@@ -108,7 +123,12 @@ class Siege {
       `calm: a reply within ${ms(calm.replies)}, the longest silence of a stream ${ms(calm.silences)} (p99 of ${CUSTOMERS} customers)\n`,
     )
     console.log(`${'attack'.padEnd(54)} errors   reply  silence   memory   what the attackers were answered`)
-    for (const attack of attacks) await this.#attack(gateway, attack, loot, calm)
+    for (const attack of attacks) {
+      if (tooSlow(attack, await this.#attack(gateway, attack, loot), calm).length === 0) continue
+      const before = await this.#calm()
+      const again = await this.#attack(gateway, attack, loot)
+      this.failures.push(...tooSlow(attack, again, slower(before, await this.#calm())))
+    }
     const after = await this.#calm()
     console.log(
       `\ncalm again: a reply within ${ms(after.replies)}, the longest silence of a stream ${ms(after.silences)}`,
@@ -131,7 +151,7 @@ class Siege {
     return times
   }
 
-  async #attack({ child }: Running, attack: Attack, loot: Loot, calm: Slowest): Promise<void> {
+  async #attack({ child }: Running, attack: Attack, loot: Loot): Promise<Slowest> {
     const memory = new Memory(child.pid ?? 0)
     const reached = await this.#reached(attack)
     await this.#attacker.ask({ attack: ATTACKS.indexOf(attack), loot })
@@ -144,17 +164,11 @@ class Siege {
     console.log(
       `${attack.title.padEnd(54)} ${String(times.errors.length).padStart(6)} ${ms(during.replies)} ${ms(during.silences)} ${memory.most().toFixed(0).padStart(5)} MB   ${told.join(', ')}`,
     )
-    for (const what of ['replies', 'silences'] as const) {
-      const most = Math.max(calm[what] * SLOWER.times, calm[what] + SLOWER.ms)
-      if (during[what] > most)
-        this.failures.push(
-          `${attack.title}: the p99 of ${what} is ${ms(during[what]).trim()}, at most ${ms(most).trim()}`,
-        )
-    }
     if (child.exitCode !== null || child.signalCode !== null) throw new Error(`${attack.title}: the gateway died`)
     const more = (await this.#reached(attack)) - reached
     if (more > (answers['asked'] ?? 0))
       this.failures.push(`${attack.title}: ${answers['asked']} requests reached the upstream ${more} times`)
+    return during
   }
 
   async #reached({ deed }: Attack): Promise<number> {
