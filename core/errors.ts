@@ -103,6 +103,12 @@ export const ERRORS = {
 /** The code of an error, such as `rate_limited`. */
 export type ErrorCode = keyof typeof ERRORS
 
+/** An account of an upstream, and why it does not serve a request, in words for the operator. */
+export interface AccountState {
+  readonly account: string
+  readonly state: string
+}
+
 /** What the code that throws knows beyond the row of the table. */
 export interface ErrorDetails {
   /** Replaces the words of the row. It must not hold a secret. */
@@ -124,6 +130,8 @@ export interface ErrorDetails {
   readonly upstream?: { readonly type?: string; readonly code?: string; readonly errorCode?: string }
   /** Further reply headers, such as `allow`. */
   readonly headers?: Readonly<Record<string, string>>
+  /** The accounts that could not serve the request, for the record of the failure alone. */
+  readonly accounts?: readonly AccountState[]
   /** The real cause, for the log alone. */
   readonly cause?: unknown
 }

@@ -134,7 +134,7 @@ class Routing {
     }
     const { retry } = typeOf(config, key)
     const parts = { retry, translate, compacting: compaction && compacting(x) }
-    const nobody = (): unknown => noneLeft(pool.waitMs(upstreams, sends))
+    const nobody = (): unknown => noneLeft(pool, upstreams, sends)
     return firstServing(compaction ? nativeFirst(served) : served, parts, nobody)
   }
 

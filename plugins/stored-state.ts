@@ -109,7 +109,7 @@ async function pin(
   if (!found || (others.length > 0 && leftOut)) return
   const waitMs = pool.health(found.account).waitMs(now(), sends)
   if (waitMs > 0 && leftOut) return
-  if (waitMs > 0) throw noneLeft(waitMs)
+  if (waitMs > 0) throw noneLeft(pool, [{ accounts: [found.account] }], sends)
   await x.route.pin(candidateOf(found, x.format))
 }
 

@@ -87,6 +87,7 @@ export class RequestBook {
       config: this.#config.digest,
       ms: now() - x.startedAt,
       attempts: x.attempts,
+      ...(error?.details.accounts && { accounts: error.details.accounts }),
       ...(held !== undefined && { held: String(held) }),
       // A rejection has the provider's words. The gateway's own may name a part of the request.
       ...(error && { message: !body && error.code !== 'upstream_rejected' ? error.message : clean(error.message) }),

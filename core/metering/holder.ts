@@ -1,10 +1,11 @@
 /** The holds of a request: on its key's account, and on the quotas of the upstream account that it asks. */
 import type { Quota } from '../config/config.ts'
-import { afterWait, GatewayError, KeyChanged } from '../errors.ts'
+import { type AccountState, afterWait, GatewayError, KeyChanged } from '../errors.ts'
 import type { BuiltInExchange, BuiltInWith } from '../exchange/built-in.ts'
 import { type HoldEnd, type Hold, type HoldAnswer, type HoldRequest, scaled } from '../ledger/hold.ts'
 import type { Ledger } from '../ledger/ledger.ts'
 import { quotaAccount } from '../ledger/quotas.ts'
+import { isoTime } from '../lib/iso-time.ts'
 import type { KeyLimits } from '../plans/limits.ts'
 import { refusal } from './refusals.ts'
 import { chargeAll, greatestFactor } from '../money/price.ts'
@@ -77,13 +78,19 @@ export class Holder {
       let resetsAt = Infinity
       let ofShare = false
       let isBusy = false
+      const accounts: AccountState[] = []
       while (quotas.kind !== 'held') {
-        if (quotas.kind === 'busy') isBusy = true
-        else {
+        const { account } = x.route
+        if (quotas.kind === 'busy') {
+          isBusy = true
+          accounts.push({ account: account.name, state: 'running requests hold what is left of its quota' })
+        } else {
           resetsAt = Math.min(resetsAt, quotas.resetsAt)
           ofShare ||= quotas.ofShare
+          const whose = quotas.ofShare ? 'the share of this key in its quota' : 'its quota'
+          accounts.push({ account: account.name, state: `${whose} is used up until ${isoTime(quotas.resetsAt)}` })
         }
-        if (!(await x.route.next())) throw isBusy ? quotaBusy() : usedUp(resetsAt, ofShare, now())
+        if (!(await x.route.next())) throw isBusy ? quotaBusy(accounts) : usedUp({ resetsAt, ofShare, accounts }, now())
         quotas = await this.holdQuotas(own, x)
       }
       return [answer.hold, quotas.holds]
@@ -213,10 +220,11 @@ function quotaRequest(
 }
 
 /** The error for quotas that running requests hold. */
-function quotaBusy(): GatewayError {
+function quotaBusy(accounts: readonly AccountState[]): GatewayError {
   return new GatewayError('rate_limited', {
     message: 'Running requests hold what is left of the quota of this model. Try again in a moment.',
     retryAfterMs: 1000,
+    accounts,
   })
 }
 
@@ -225,7 +233,14 @@ function quotaBusy(): GatewayError {
  * @param resetsAt when the first of them begins anew
  * @param ofShare whether one of them has something left for other keys
  */
-function usedUp(resetsAt: number, ofShare: boolean, now: number): GatewayError {
+function usedUp(
+  {
+    resetsAt,
+    ofShare,
+    accounts,
+  }: { readonly resetsAt: number; readonly ofShare: boolean; readonly accounts: readonly AccountState[] },
+  now: number,
+): GatewayError {
   const wait = resetsAt - now
   const at = new Date(resetsAt).toISOString()
   return new GatewayError('quota_exhausted', {
@@ -233,5 +248,6 @@ function usedUp(resetsAt: number, ofShare: boolean, now: number): GatewayError {
       ? `This key has used up its share of the quota of this model. The quota renews at ${at}; the key may be served earlier.`
       : `The quota of this model is used up until ${at}.`,
     ...afterWait(Math.max(wait, 1000)),
+    accounts,
   })
 }

@@ -3,7 +3,7 @@ import type { UpstreamAccount, Config, Quota, Upstream } from '../config/config.
 import type { Ledger } from '../ledger/ledger.ts'
 import { isoTime } from '../lib/iso-time.ts'
 import { formatCredits } from '../money/credits.ts'
-import type { Health } from '../pool/health.ts'
+import { healthWords } from '../pool/health-words.ts'
 import type { Pool } from '../pool/pool.ts'
 import type { PoolSharing } from '../pool/sharing.ts'
 
@@ -58,7 +58,7 @@ export async function accountsView({ config, ledger, pool, sharing, now }: Accou
     return {
       account: account.name,
       upstream: upstream.name,
-      health: healthOf(health, now),
+      health: healthWords(health, now),
       ...asked(account.name),
       quotas: await Promise.all(quotas),
       weight: account.weight,
@@ -73,27 +73,6 @@ export async function accountsView({ config, ledger, pool, sharing, now }: Accou
 /** Returns the accounts of a configuration with their upstreams. */
 export function accountsOf(config: Config): { upstream: Upstream; account: UpstreamAccount }[] {
   return [...config.upstreams.values()].flatMap(upstream => upstream.accounts.map(account => ({ upstream, account })))
-}
-
-/** Returns the health of an account in words. */
-function healthOf({ disabled, state }: Health, now: number): string {
-  const { refused, waitUntil, coolUntil, level, models } = state
-  if (disabled) return 'disabled'
-  if (refused) {
-    const since = `refused by the provider (${refused.status}) since ${isoTime(refused.since)}`
-    return refused.until > now
-      ? `${since}, not asked until ${isoTime(refused.until)}`
-      : `${since}, tried by one request`
-  }
-  if (waitUntil > now) return `the provider asks to wait until ${isoTime(waitUntil)}`
-  if (coolUntil > now) return `failing, not asked until ${isoTime(coolUntil)}`
-  if (level > 0) return 'failing, tried by one request'
-  const limited = Object.entries(models)
-    .map(([model, { until, coolUntil }]) => [model, Math.max(until, coolUntil)] as const)
-    .filter(([, until]) => until > now)
-  return limited.length === 0
-    ? 'ok'
-    : limited.map(([model, until]) => `${model} is not asked for until ${isoTime(until)}`).join(', ')
 }
 
 /** Returns the name of the cheapest model that an account serves, as its provider knows it. */

@@ -3,7 +3,7 @@ import { basename } from 'node:path'
 import type { Config } from '../config/config.ts'
 import { lineOf } from '../config/lines.ts'
 import { dotted, type Path } from '../config/locate.ts'
-import type { ErrorCode, Party } from '../errors.ts'
+import type { AccountState, ErrorCode, Party } from '../errors.ts'
 import { refundOf } from '../ledger/accounts.ts'
 import { isoTime } from '../lib/iso-time.ts'
 import { formatCredits } from '../money/credits.ts'
@@ -24,6 +24,8 @@ export interface RequestStory {
   /** What the provider said. */
   readonly words: string | null
   readonly attempts: readonly FailedTry[]
+  /** The accounts that could not serve it, if none could. */
+  readonly accounts: readonly AccountState[]
   /** What its customer paid, from credits or from a plan, and from which. */
   readonly charge: string
   readonly paid_from: PaidFrom
@@ -38,7 +40,7 @@ export interface RequestStory {
 /** What a setting's place depends on. */
 interface Place {
   readonly type: string
-  /** The name of the upstream that was asked last. */
+  /** The name of the upstream that was asked last. If none was, each upstream of the model has a place. */
   readonly upstream: string
   /** Returns the place of a stage in the chain. */
   readonly stage: (name: string) => Path
@@ -50,13 +52,11 @@ const SETTINGS: Partial<Record<ErrorCode, (place: Place) => Path>> = {
   member_refused: ({ stage }) => stage('request-policy'),
   model_not_found: ({ type }) => ['keyTypes', type, 'models'],
   format_not_allowed: ({ type }) => ['keyTypes', type, 'formats'],
-  quota_exhausted: ({ upstream, type }) =>
-    upstream === '' ? ['keyTypes', type, 'upstream'] : ['upstreams', upstream, 'accounts'],
+  quota_exhausted: ({ upstream }) => ['upstreams', upstream, 'accounts'],
   body_too_large: () => ['limits', 'body'],
   request_timeout: () => ['limits', 'bodyTime'],
   upstream_timeout: ({ upstream }) => ['upstreams', upstream, 'timeouts'],
-  overloaded: ({ upstream, type }) =>
-    upstream === '' ? ['keyTypes', type, 'upstream'] : ['upstreams', upstream, 'accounts'],
+  overloaded: ({ upstream }) => ['upstreams', upstream, 'accounts'],
 }
 
 const FAILED: Readonly<Record<Party, string>> = {
@@ -128,6 +128,7 @@ export async function requestStory(
     code: failure?.code ?? entry?.notes.errorCode ?? null,
     words: failure?.words ?? null,
     attempts: failure?.story.attempts ?? entry?.notes.attempts ?? [],
+    accounts: failure?.story.accounts ?? [],
     charge: formatCredits(paid),
     paid_from: from,
     refunded: refund ? formatCredits(-moneyLine(refund).paid) : null,
@@ -140,6 +141,7 @@ export async function requestStory(
             ...sent(id, failure, entry, { id: owner, type, name: key?.name ?? '' }),
             ...held(failure),
             ...(failure?.story.attempts ?? entry?.notes.attempts ?? []).map(tried),
+            ...(failure?.story.accounts ?? []).map(({ account, state }) => `The state of ${account} was: ${state}.`),
             ...(failure ? failed(failure, type, config) : [ENDED[entry?.notes.status ?? 'broken'] ?? 'It failed.']),
             ...charged(entry, config),
             ...read(failure),
@@ -205,16 +207,30 @@ function tried({ account, status, failure, about, afterMs, ms }: FailedTry): str
   return `${account} was asked${when} and ${how}${took}${why === undefined ? '' : ` (${why})`}.`
 }
 
-function failed({ who, code, words, alike, account, story }: RecordedFailure, type: string, config: Config): string[] {
+function failed(
+  { who, code, words, alike, account, model, story }: RecordedFailure,
+  type: string,
+  config: Config,
+): string[] {
   const stage = (name: string): Path => {
     const at = config.chain.findIndex(({ plugin }) => plugin === name)
     return at === -1 ? ['chain'] : ['chain', at]
   }
-  const path = SETTINGS[code as ErrorCode]?.({ type, upstream: account.split('/', 1)[0] ?? '', stage })
+  const setting = SETTINGS[code as ErrorCode]
+  const serving =
+    config.keyTypes
+      .get(type)
+      ?.models.get(model)
+      ?.upstreams.map(({ name }) => name) ?? []
+  const upstreams = account === '' ? serving : account.split('/', 1)
+  const paths = setting
+    ? (upstreams.length > 0 ? upstreams : ['']).map(upstream => setting({ type, upstream, stage }))
+    : []
+  const places = new Set(paths.map(path => decidedBy(path, story.config, config)))
   const others = alike - 1
   return [
     `${FAILED[who as Party] ?? 'It failed'} (${code}).`,
-    ...(path ? [decidedBy(path, story.config, config)] : []),
+    ...places,
     ...(words === undefined ? [] : [`What was said of it: ${words}`]),
     ...(others > 0 ? [`${others} more failed like it in the same minute.`] : []),
   ]

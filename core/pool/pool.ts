@@ -1,8 +1,11 @@
 /** The accounts of all upstreams: in which order a request asks them, and what is known of their health. */
 import type { UpstreamAccount, Upstream } from '../config/config.ts'
+import type { AccountState } from '../errors.ts'
 import type { Log } from '../lib/log.ts'
 import { conversationDigest, scoreOf } from './affinity.ts'
+import { isoTime } from '../lib/iso-time.ts'
 import { Health } from './health.ts'
+import { healthWords } from './health-words.ts'
 
 /** An account with its upstream. */
 export interface PooledAccount {
@@ -13,6 +16,9 @@ export interface PooledAccount {
   /** Whether it is asked although it fails, because no account is better. */
   readonly lastResort: boolean
 }
+
+/** Upstreams whose accounts may be asked. */
+export type AccountsAsked = readonly Pick<Upstream, 'accounts'>[]
 
 /** A limit of a model is logged as a warning from this length on, in milliseconds. */
 const WARNED_LIMIT_MS = 10_000
@@ -98,13 +104,30 @@ export class Pool {
   }
 
   /** Milliseconds until an account can serve a model; Infinity if an operator has disabled all of them. */
-  waitMs(upstreams: readonly Upstream[], model: string): number {
+  waitMs(upstreams: AccountsAsked, model: string): number {
     const now = this.#now()
     const waits = upstreams
       .flatMap(({ accounts }) => accounts)
       .filter(({ models }) => models?.has(model) ?? true)
       .map(account => this.health(account).waitMs(now, model))
     return Math.min(Infinity, ...waits)
+  }
+
+  /** Returns each account with its health in words, for operators. */
+  states(upstreams: AccountsAsked, model: string): AccountState[] {
+    const now = this.#now()
+    return upstreams
+      .flatMap(({ accounts }) => accounts)
+      .map(account => {
+        const health = this.health(account)
+        const { lastFailure } = health
+        const failed = lastFailure === undefined ? '' : `; its last failure was at ${isoTime(lastFailure.at)}`
+        const serves = account.models?.has(model) ?? true
+        return {
+          account: account.name,
+          state: serves ? `${healthWords(health, now)}${failed}` : `it does not serve ${model}`,
+        }
+      })
   }
 
   /** Brings an account back, or all of them. @param name such as `famA/main` */

@@ -1,4 +1,5 @@
 /** Why requests failed, as it is recorded. */
+import type { AccountState } from '../errors.ts'
 import { bytesOfId, idFromBytes } from '../lib/ids.ts'
 import { type Database, type Row, Where } from './database.ts'
 
@@ -12,6 +13,8 @@ export interface FailureStory {
   readonly ms: number
   /** The attempts at upstream accounts, in their order. */
   readonly attempts: readonly FailedTry[]
+  /** The accounts that could not serve it, if none could. */
+  readonly accounts?: readonly AccountState[]
   /** Nano-credits that were held for it. */
   readonly held?: string
   /** What its client read. */

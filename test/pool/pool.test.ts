@@ -354,9 +354,11 @@ t.test('what a provider says about the time to wait is understood', t => {
 })
 
 t.test('the error for a model that nobody can serve is final if it lasts', t => {
-  t.match(noneLeft(5000), { retry: true, details: { retryAfterMs: 5000 } })
-  t.match(noneLeft(61_000), { retry: false, details: { retryAfterMs: 61_000 } })
-  const forever = noneLeft(Infinity)
+  const accounts = [{ account: 'famA/main', state: 'disabled' }]
+  const after = (waitMs: number) => noneLeft({ waitMs: () => waitMs, states: () => accounts }, [], 'm')
+  t.match(after(5000), { retry: true, details: { retryAfterMs: 5000, accounts } })
+  t.match(after(61_000), { retry: false, details: { retryAfterMs: 61_000 } })
+  const forever = after(Infinity)
   t.equal(forever.retry, false)
   t.equal(forever.details.retryAfterMs, undefined)
   t.end()

@@ -124,3 +124,64 @@ t.test('each failed request has who failed, a code, what the provider said, and 
   t.equal((await api('GET', `/requests/${id.replace(/.$/, 'x')}`)).status, 404)
   t.match((await api('GET', '/failures?code=overloaded&format=csv')).text, /^"id",.*\n"[^"]+",.*"overloaded"/)
 })
+
+t.test(
+  'a request that no account could take has the state of each, and the line of the own upstream of its model',
+  async t => {
+    const { gateway: g, api } = await operate(
+      t,
+      {},
+      {
+        edit: file =>
+          file
+            .set('upstreams.spare', {
+              url: 'simulated',
+              speaks: ['chat-completions'],
+              accounts: [
+                { name: 'off', key: 'simulated' },
+                { name: 'waiting', key: 'simulated' },
+                { name: 'other', key: 'simulated', models: ['acme/famC-5.6-sol'] },
+                { name: 'spent', key: 'simulated', quota: { credits: 0.000001, per: 'day' } },
+              ],
+            })
+            .set('keyTypes.famC.models.3.upstream', 'spare'),
+      },
+    )
+    const key = await g.key('famC')
+    const { pool, config } = g.gateway
+    const [off, waiting, , spent] = config.upstreams.get('spare')?.accounts.map(account => pool.health(account)) ?? []
+    const story = async (): Promise<string> => {
+      const { status, headers } = await g.call(CHAT, { key, body: BODY })
+      t.not(status, 200)
+      const id = headers.get('x-request-id') ?? ''
+      await until(async () => (await api('GET', `/requests/${id}`)).status === 200)
+      const { json } = await api('GET', `/requests/${id}`)
+      t.match(json.sentences.join('\n'), /\nSee upstreams\.spare\.accounts, line \d+ of gateway\.yaml\.\n/)
+      return json.sentences.filter((each: string) => each.startsWith('The state of')).join('\n')
+    }
+    for (const health of [off, waiting]) if (health) health.disabled = true
+    t.match(await story(), /^The state of spare\/spent was: its quota is used up until \S+Z\.$/)
+    if (waiting) waiting.disabled = false
+    for (const [health, reason] of [
+      [waiting, 'slow down'],
+      [spent, 'busy'],
+    ] as const)
+      health?.failed(config.upstreams.get('spare')?.health as never, {
+        now: Date.now(),
+        request: {},
+        reason,
+        waitMs: 60_000,
+      })
+    t.match(
+      await story(),
+      new RegExp(
+        [
+          'The state of spare/off was: disabled\\.',
+          'The state of spare/waiting was: the provider asks to wait until \\S+Z; its last failure was at \\S+Z\\.',
+          'The state of spare/other was: it does not serve acme/famC-5\\.5\\.',
+          'The state of spare/spent was: the provider asks to wait until \\S+Z; .*',
+        ].join('\n'),
+      ),
+    )
+  },
+)

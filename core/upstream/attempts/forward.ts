@@ -107,7 +107,7 @@ function conclusion(x: HttpExchange, up: ReplyHooks, failure: FailedAttempt, poo
   // The client's next request would fail as well, until an account can serve again.
   const waitMs = pool.waitMs(upstreams, sends)
   const isRefused = about === 'refused' || about === 'suspected refusal' || about === 'echoed refusal'
-  if (about === 'not asked' || (isRefused && waitMs > 0)) return noneLeft(waitMs, error.details.cause)
+  if (about === 'not asked' || (isRefused && waitMs > 0)) return noneLeft(pool, upstreams, sends, error.details.cause)
   if (!head) return error
   try {
     up.response(head)
