@@ -13,6 +13,8 @@ export interface UsedBy {
 export interface UsedSum extends UsedBy {
   readonly tokens: Record<string, number>
   charge: bigint
+  /** Of the charge, what has no known cost. */
+  withoutCost: bigint
   cost: bigint
 }
 
@@ -24,10 +26,11 @@ export class UsedSums {
   note({ type, model, account }: UsedBy, usage: Usage, charge: bigint, cost: bigint | undefined): void {
     const name = `${type} ${account} ${model}`
     let sum = this.#sums.get(name)
-    if (!sum) this.#sums.set(name, (sum = { type, model, account, tokens: {}, charge: 0n, cost: 0n }))
+    if (!sum) this.#sums.set(name, (sum = { type, model, account, tokens: {}, charge: 0n, withoutCost: 0n, cost: 0n }))
     for (const [each, count] of Object.entries(usage)) sum.tokens[each] = (sum.tokens[each] ?? 0) + (count as number)
     sum.charge += charge
-    sum.cost += cost ?? 0n
+    if (cost === undefined) sum.withoutCost += charge
+    else sum.cost += cost
   }
 
   get all(): Iterable<UsedSum> {

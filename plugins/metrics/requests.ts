@@ -75,13 +75,19 @@ export class RequestMetrics {
       ...metric(
         'tollgate_credits_total',
         'counter',
-        'Credits that were charged.',
+        'Credits that were charged, to balances and plans.',
         sums.map(({ labels, charge }) => [labelled(labels), Number(formatCredits(charge))]),
+      ),
+      ...metric(
+        'tollgate_credits_without_cost_total',
+        'counter',
+        'Those of requests whose cost is unknown.',
+        sums.map(({ labels, withoutCost }) => [labelled(labels), Number(formatCredits(withoutCost))]),
       ),
       ...metric(
         'tollgate_cost_credits_total',
         'counter',
-        'What that costs the operator, in credits.',
+        'What the other requests cost the operator, in credits.',
         sums.map(({ labels, cost }) => [labelled(labels), Number(formatCredits(cost))]),
       ),
     ]

@@ -66,6 +66,8 @@ t.test('metrics count requests by key type, model, account and code, and docs/op
     `gen_ai_server_time_to_first_token_seconds_count{${gen}} 2`,
     'tollgate_overhead_seconds_count 3',
     `tollgate_credits_total{${of}} 0.00048`,
+    `tollgate_credits_without_cost_total{${of}} 0.00048`,
+    `tollgate_cost_credits_total{${of}} 0`,
   ])
     t.ok(lines.has(line), line)
   const told = [...text.matchAll(/^# HELP (\S+) (.*)\n# TYPE \S+ (\S+)$/gm)]

@@ -2,80 +2,27 @@
  * Every way of paying, on every surface that shows money. Each list adds up to the ledger, to the nano-credit, and so does each
  * sum.
  */
+import { readFileSync } from 'node:fs'
 import t from 'tap'
-import { type Hold, UNBOUNDED } from '../../core/ledger/hold.ts'
+import type { Hold } from '../../core/ledger/hold.ts'
 import { renewOperation } from '../../core/ledger/operations.ts'
 import { Balances } from '../../core/keys/balances.ts'
+import type { Config } from '../../core/config/config.ts'
+import type { Environment } from '../../core/lib/environment.ts'
 import { audit } from '../../core/ledger/audit.ts'
-import { timedId } from '../../core/lib/ids.ts'
 import { formatCredits, parseDecimal } from '../../core/money/credits.ts'
-import { askedOf } from '../../core/plans/plan.ts'
-import type { HistoryEntry, Notes } from '../../core/records/entry.ts'
+import type { HistoryEntry } from '../../core/records/entry.ts'
 import { moneyLine } from '../../core/records/money-line.ts'
 import { requestStory } from '../../core/operator/story.ts'
+import { explainRequest } from '../../core/commands/why.ts'
+import { showStatement } from '../../core/commands/reports.ts'
+import { showUsage } from '../../core/commands/usage.ts'
+import { showHistory } from '../../core/commands/keys.ts'
 import { type Office, operate } from '../admin.ts'
-import { expireHolds, type TestGateway } from '../gateway.ts'
-
-const USAGE = { input: 10, cacheRead: 0, cacheWrite5m: 0, cacheWrite1h: 0, output: 5, reasoning: 0 } as never
-
-/** A key that pays for something. */
-class Payer {
-  readonly id: string
-  readonly secret: string
-  readonly account: string
-  readonly #g: TestGateway
-
-  constructor(g: TestGateway, key: { readonly id: string; readonly account: string }, secret: string) {
-    this.#g = g
-    this.id = key.id
-    this.account = key.account
-    this.secret = secret
-  }
-
-  async hold(amount: bigint): Promise<Hold> {
-    const { ledger, keys } = this.#g.gateway
-    const plan = await keys.plans.of(this.account)
-    const key = await keys.refind(this.secret)
-    const windows = (now: number): string => (plan ? askedOf(plan, ['m'], new Map(), now) : '')
-    const answer = await ledger.hold({
-      account: this.account,
-      ...(this.id !== this.account && { key: this.id }),
-      id: timedId(Date.now()),
-      amount,
-      least: amount,
-      version: key?.version ?? '',
-      rotation: key?.rotation,
-      bounds: { ...UNBOUNDED, plan, windows, tokens: 1, leastTokens: 1 },
-      notes: notes({}),
-      floor: () => ({ charge: 0n, notes: {} }),
-    })
-    if (answer.kind !== 'held') throw new Error(answer.kind)
-    return answer.hold
-  }
-
-  /** Pays for a request that has ended. @param more of its notes */
-  async pay(held: bigint, charge: bigint, more: Partial<Notes> = {}, resend?: 'lost' | 'retry'): Promise<string> {
-    const hold = await this.hold(held)
-    const part = resend && { request: 'r', part: resend }
-    this.#g.gateway.ledger.settle(hold, { charge, tokens: 1, kind: 'settle', notes: notes(more), resend: part })
-    await this.#g.gateway.ledger.scripts.answered()
-    return hold.id
-  }
-}
-
-/** The notes of a request that was served. */
-const notes = (more: Partial<Notes>): Notes => ({
-  endpoint: '/v1/chat/completions',
-  model: 'acme/famC-5.5',
-  stream: false,
-  type: 'famC',
-  upstream: 'famC/main',
-  status: 'ok',
-  httpStatus: 200,
-  usage: USAGE,
-  usageSource: 'upstream',
-  ...more,
-})
+import { testEnvironment } from '../environment.ts'
+import { expireHolds } from '../gateway.ts'
+import { notes, Payer } from '../payer.ts'
+import { keepsTable } from '../tables.ts'
 
 /** What the ledger says of a key: the money of its entries. */
 interface Truth {
@@ -141,6 +88,18 @@ const paid = (credits: string, more: Record<string, string> = {}): Partial<Truth
 })
 
 type Sums = Partial<Truth> & { readonly paid?: bigint }
+
+/** Runs a command beside the gateway. @returns the objects that it prints with `--json` */
+async function printed(
+  { gateway: { gateway } }: Office,
+  run: (...of: readonly [Environment, Config]) => Promise<void>,
+): Promise<any[]> {
+  const lines: string[] = []
+  await run(testEnvironment(process.env, { print: line => lines.push(line) }), gateway.config)
+  return lines.map(line => JSON.parse(line))
+}
+
+const JSON_500 = { json: true, limit: '500' }
 
 /** The surfaces that show the money of one key, with what they say. */
 const SURFACES: Readonly<Record<string, (of: Looked) => Promise<Sums>>> = {
@@ -212,6 +171,20 @@ const SURFACES: Readonly<Record<string, (of: Looked) => Promise<Sums>>> = {
     const sum = (of: (story: NonNullable<(typeof stories)[number]>) => string | null): bigint =>
       stories.reduce((all, story) => all + exact((story && of(story)) ?? '0'), 0n)
     return { paid: sum(({ charge }) => charge), margin: sum(({ margin }) => margin) }
+  },
+  'tollgate keys statement': async ({ office, payer }) =>
+    ofStatement(await printed(office, (...of) => showStatement(...of, { kind: 'key', id: payer.id }, JSON_500))),
+  'tollgate keys history': async ({ office, payer }) =>
+    ofHistory(await printed(office, (...of) => showHistory(...of, { kind: 'key', id: payer.id }, JSON_500))),
+  'tollgate usage': async ({ office }) => {
+    const rows = await printed(office, (...of) => showUsage(...of, { ...JSON_500, since: 'yesterday', by: 'model' }))
+    const sum = (member: string): bigint => rows.reduce((all, row) => all + exact(row[member]), 0n)
+    return { paid: sum('credits'), margin: sum('margin'), withoutCost: sum('without_cost') }
+  },
+  'tollgate why': async ({ office, entries }) => {
+    const asked = entries.map(({ id }) => printed(office, (...of) => explainRequest(...of, id, { json: true })))
+    const stories = (await Promise.all(asked)).flat()
+    return { paid: stories.reduce((all, { charge }) => all + exact(charge), 0n) }
   },
   'the view history': async ({ office: { gateway } }) => {
     const [row] = await gateway.gateway.records.database.all(
@@ -341,6 +314,10 @@ async function reaped(office: Office): Promise<{ readonly payer: Payer; readonly
   return { payer, hold }
 }
 
+/** What each surface has told, by its name, for docs/reliability.md. */
+const told = new Map<string, readonly string[]>()
+const WORDS: Readonly<Record<string, string>> = { withoutCost: 'what has no cost' }
+
 for (const [way, pays] of Object.entries(WAYS))
   t.test(`${way}: every surface adds up to the ledger`, async t => {
     const office = await operate(t)
@@ -361,9 +338,15 @@ for (const [way, pays] of Object.entries(WAYS))
         if (!isRecorded && !UNRECORDED.has(name)) continue
         // The history of a key stays with the balance from which it was moved. Its usage goes with it.
         const isUsage = isRecorded && /usage$|key-info$/.test(name)
-        const seen = manage === true && !name.includes('/keys/{id}/') ? here : isUsage ? entries.filter(isOwn) : own
-        const truth = /\/keys\/\{id\}\/|\/api\/v1\/|^the statement/.test(name) ? truthOf(seen) : all
-        const { paid, ...sums } = await look({ office, payer, entries })
+        const seen =
+          manage === true && !/keys\/\{id\}|tollgate keys/.test(name) ? here : isUsage ? entries.filter(isOwn) : own
+        const truth = /\/keys\/\{id\}\/|\/api\/v1\/|^the statement|tollgate keys/.test(name) ? truthOf(seen) : all
+        const looked = await look({ office, payer, entries })
+        told.set(
+          name,
+          Object.keys(looked).map(each => WORDS[each] ?? each),
+        )
+        const { paid, ...sums } = looked
         for (const [purse, sum] of Object.entries(sums)) t.equal(sum, truth[purse as keyof Truth], `${name}: ${purse}`)
         if (paid !== undefined) t.equal(paid, truth.credits + truth.plan, `${name}: paid`)
       }
@@ -384,4 +367,12 @@ t.test('every operation of the admin API that shows what was paid has a row here
     shows.map(([path]) => path).filter(path => !named.has(path) && !others.has(path)),
     [],
   )
+})
+
+t.test('docs/reliability.md lists the surfaces, and the ways of paying', t => {
+  const page = new URL('../../docs/reliability.md', import.meta.url)
+  const rows = Object.keys(SURFACES).map(name => [name, told.get(name)?.join(', ') ?? ''])
+  keepsTable(t, page, 'surface', rows)
+  t.match(readFileSync(page, 'utf8').replaceAll(/\s+/g, ' '), `${Object.keys(WAYS).join('; ')}.`)
+  t.end()
 })
