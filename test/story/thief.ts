@@ -657,7 +657,7 @@ async function compare(
   const entries = (await g.history(key)).filter(({ type }) => type !== 'void')
   const bills = provider.bills.get(name) ?? []
   const sum = (amounts: readonly bigint[]): bigint => amounts.reduce((all, amount) => all + amount, 0n)
-  const charged = sum(entries.map(({ cost_nano: cost, plan_nano: covered }) => BigInt(cost) + BigInt(covered)))
+  const charged = sum(entries.map(({ cost_nano: cost }) => BigInt(cost)))
   const waived = sum(entries.map(({ waived_nano: nano }) => BigInt(nano)))
   const billed = sum(bills.map(priceOf))
   const most = sum(bills.map(bill => mostOf(bill, lateMs)))
