@@ -55,6 +55,8 @@ prices: { p: { input: 1, output: 2, tiers: [] } }
 keyTypes: { t: { upstream: a, formats: [messages], default: m, models: [{ id: m, price: p, reasoning: none, maxOutput: 1 }] } }
 chain: [access-log]
 `
+/** With rates for what is written to a cache: `check` warns without. */
+const withWrites = (text: string): string => text.replace('output: 2', 'output: 2, cacheWrite5m: 1.25, cacheWrite1h: 2')
 const problems = async (text: string): Promise<string[]> =>
   (await loadConfig('gateway.yaml', {}, checkChain, text)).problems.map(
     ({ path, message, hint }) => `${path}: ${message} = ${hint ?? ''}`,
@@ -119,7 +121,7 @@ t.test('an alias that sends another model needs a price of its own; other aliase
 
 t.test('check warns of a price without a rate for long input if a model accepts long input', async t => {
   const warnings = async (text: string): Promise<string[]> => {
-    const loaded = await loadConfig('gateway.yaml', {}, checkChain, text)
+    const loaded = await loadConfig('gateway.yaml', {}, checkChain, withWrites(text))
     return loaded.config ? loaded.warnings.map(({ path, message }) => `${path}: ${message}`) : []
   }
   t.same(await warnings(FILE), [])
@@ -141,7 +143,7 @@ t.test(
     const cost = (model: string): string =>
       FILE.replace('{ url: simulated,', `{ cost: { ${model}: p }, url: simulated,`)
     const warned = async (text: string): Promise<unknown[]> => {
-      const loaded = await loadConfig('gateway.yaml', {}, checkChain, text)
+      const loaded = await loadConfig('gateway.yaml', {}, checkChain, withWrites(text))
       return loaded.config ? [...loaded.warnings] : [loaded.problems]
     }
     t.match(await warned(cost('n')), [{ message: 'no key type sends "n" to this upstream' }])

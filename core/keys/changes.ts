@@ -3,6 +3,7 @@ import { randomBytes } from 'node:crypto'
 import { sideBySide } from '../lib/side-by-side.ts'
 import { turn } from '../lib/turns.ts'
 import { GatewayError } from '../errors.ts'
+import { firstGrants } from '../records/account-rows.ts'
 import { type Also, RecordsError, type Transaction } from '../records/database.ts'
 import type { KeyRecord, RecordedKey } from '../records/key-records.ts'
 import { digestsOf, hintOf, isPublicId, newSecret, type Secret, secretDigest } from './secrets.ts'
@@ -152,12 +153,11 @@ export class KeyChanges {
     { credits, account, externalId = '' }: NewKeys,
     plan: string | undefined,
   ): Promise<readonly RecordedKey[]> {
-    const [grants, granted] = credits > 0n ? [1, credits] : [0, 0n]
     const fresh = {
       plan,
       shared: false,
-      grants,
-      granted,
+      grants: firstGrants({ id: '', granted: credits, plan }).length,
+      granted: credits,
       settled: 0n,
       used: 0n,
       elsewhere: 0n,

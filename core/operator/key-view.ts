@@ -3,7 +3,7 @@ import type { Config } from '../config/config.ts'
 import { allowanceOf } from '../ledger/allowance.ts'
 import type { Ledger } from '../ledger/ledger.ts'
 import { keyDay, planStanding } from '../account/plan-views.ts'
-import { leastOf, shownAllowance, standing } from '../account/views.ts'
+import { type Allowance, leastOf, shownAllowance, standing } from '../account/views.ts'
 import { isoTime } from '../lib/iso-time.ts'
 import { formatCredits } from '../money/credits.ts'
 import type { Metadata } from '../records/account-rows.ts'
@@ -37,7 +37,10 @@ export interface KeyView {
   readonly granted: string
   /** What it may still use of its credits. */
   readonly balance: string
-  /** What it may use at the moment, of its plan and its credits, and of how much: its widest window of credits, or what was granted. */
+  /**
+   * What it may use at the moment, and of how much: of its widest window of credits if it has a plan, beside which it has
+   * `balance`, or of what was granted.
+   */
   readonly left: string
   readonly left_of: string
   /** What was used and is held of that window; null without one. */
@@ -91,7 +94,6 @@ export async function keyView(
     ...(type && { least: leastOf(type) }),
   }
   const active = own ? standing(key, may, now).status : 'no_type'
-  const shown = shownAllowance(may)
   return {
     id,
     label: key.label,
@@ -108,14 +110,22 @@ export async function keyView(
     status: key.status === 'active' ? active : key.status,
     granted: formatCredits(limits.account.granted),
     balance: formatCredits(credits.balance),
-    left: formatCredits(shown.remaining),
-    left_of: formatCredits(shown.limit),
-    used_of_plan: plan?.widestOfCredits ? formatCredits(shown.used) : null,
+    ...purseOf(may),
     plan: planView({ plan: key.plan, windows: inStore?.windows }, now),
     held: formatCredits(held),
     used: formatCredits(charged + key.elsewhere),
     created_at: isoTime(key.createdAt),
     expires_at: isoTime(key.expiresAt),
     last_used_at: isoTime(key.endedAt || undefined),
+  }
+}
+
+function purseOf(may: Allowance): Pick<KeyView, 'left' | 'left_of' | 'used_of_plan'> {
+  const ofPlan = may.plan?.widestOfCredits && { ...may, credits: { ...may.credits, balance: 0n } }
+  const { remaining, limit, used } = shownAllowance(ofPlan ?? may)
+  return {
+    left: formatCredits(remaining),
+    left_of: formatCredits(limit),
+    used_of_plan: ofPlan ? formatCredits(used) : null,
   }
 }

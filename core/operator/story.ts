@@ -258,7 +258,7 @@ function charged(entry: HistoryEntry | undefined, config: Config): string[] {
   const rates = price === undefined ? '' : ` at the price ${price} (version ${priceVersion ?? 'unknown'}${where})`
   const used = usage
     ? [
-        `It used ${inputTokens(usage)} input tokens (${usage.cacheRead} from a cache) and ${usage.output} output tokens.`,
+        `It used ${inputTokens(usage)} input tokens (${usage.cacheRead} from a cache) and ${usage.output} output tokens${usage.reasoning > 0 ? ` (${usage.reasoning} of reasoning)` : ''}.`,
       ]
     : []
   return [...used, `It was charged ${paidWords(line)}${rates}.${costs}`]

@@ -2,7 +2,7 @@
 import {
   accountOf,
   insertGrants,
-  insertRows,
+  insertNew,
   type Metadata,
   type NewAccount,
   nextNumber,
@@ -79,12 +79,8 @@ export class AccountRecords {
   ): Promise<void> {
     await this.#database.transaction(async sql => {
       const no = await nextNumber(sql)
-      const grants = granted > 0n ? 1 : 0
-      await insertRows(sql, [{ ...account, no, grants, granted, pending: true, changed: at }])
+      await insertNew(sql, [{ ...account, no, granted, pending: true, changed: at }], { at })
       await also?.(sql)
-      if (grants === 0) return
-      const values = [no, 1, `${account.id}-first`, granted, at, JSON.stringify({ reason: 'created' }), granted, 1]
-      await insertGrants(sql, [values])
     })
   }
 

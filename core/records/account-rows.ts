@@ -93,6 +93,41 @@ export async function insertRows(sql: Sql, accounts: readonly NewAccount[]): Pro
   )
 }
 
+/** What a new account is given, before its number is known. */
+type Given = Pick<NewAccount, 'id' | 'granted' | 'plan'>
+
+/** Returns the first grants of a new account: its credits, and its plan, which adds none. */
+export function firstGrants({ id, granted, plan }: Given, notes: Metadata = { reason: 'created' }) {
+  return [
+    ...(granted === 0n ? [] : [{ id: `${id}-first`, amount: granted, notes }]),
+    ...(plan === undefined
+      ? []
+      : [{ id: `${id}-plan`, amount: 0n, notes: { ...notes, reason: 'plan', change: 'bought' } }]),
+  ]
+}
+
+/** Inserts new accounts with their first grants. @param at the time of these by the store's clock, in milliseconds since the epoch */
+export async function insertNew(
+  sql: Sql,
+  accounts: readonly Omit<NewAccount, 'grants'>[],
+  { at, notes }: { readonly at: number; readonly notes?: Metadata },
+): Promise<void> {
+  const given = accounts.map(account => ({ ...account, first: firstGrants(account, notes) }))
+  await insertRows(
+    sql,
+    given.map(({ first, ...account }) => ({ ...account, grants: first.length })),
+  )
+  await insertGrants(
+    sql,
+    given.flatMap(({ no, granted, first }) =>
+      first.map((grant, index) => {
+        const n = index + 1
+        return [no, n, grant.id, grant.amount, at, JSON.stringify(grant.notes), granted, n]
+      }),
+    ),
+  )
+}
+
 /** Returns when a plan ends. Null for none, and for one that does not end. */
 function untilOf(plan: string | undefined): number | null {
   return (plan === undefined ? undefined : (JSON.parse(plan) as { readonly until?: number }).until) ?? null

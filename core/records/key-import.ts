@@ -1,6 +1,6 @@
 /** Records keys that customers bring from another gateway: all of a file, or none. */
 import { NANO } from '../money/credits.ts'
-import { ACCOUNT_PREFIX, insertGrants, insertRows, nextNumber, share } from './account-rows.ts'
+import { ACCOUNT_PREFIX, insertNew, nextNumber, share } from './account-rows.ts'
 import { type Also, bigintOf, type Database, insertAll, selectIn, type Sql, Undone } from './database.ts'
 import { insertKeys, type KeyRecord } from './key-rows.ts'
 import { sumOf } from './key-search.ts'
@@ -54,7 +54,7 @@ interface ImportTerms {
 }
 
 /** The notes of the first grant of an imported balance. */
-const IMPORTED = JSON.stringify({ reason: 'imported', note: 'imported' })
+const IMPORTED = { reason: 'imported', note: 'imported' }
 
 /** Thrown by the transaction of an import that must not be committed. */
 export class NotImported extends Undone {
@@ -162,7 +162,7 @@ async function existingBalances(sql: Sql, keys: readonly ImportedKey[]): Promise
   for (const row of rows) ids.add(String(row['id']))
   const grants = await selectIn(
     sql,
-    `SELECT a.id, g.amount FROM accounts a JOIN grants g ON g.account = a.no AND g.n = 1 AND g.notes = '${IMPORTED}' WHERE a.id`,
+    `SELECT a.id, g.amount FROM accounts a JOIN grants g ON g.account = a.no AND g.n = 1 AND g.notes = '${JSON.stringify(IMPORTED)}' WHERE a.id`,
     [...ids],
   )
   const imported = new Map(grants.map(row => [String(row['id']), bigintOf(row, 'amount')]))
@@ -234,19 +234,12 @@ async function addBalances(
       metadata: {},
       createdAt: record?.createdAt ?? at,
       shared: !isLone,
-      grants: creditsOf(group) === 0n ? 0 : 1,
       granted: creditsOf(group),
       pending: true,
       changed: at,
     }
   })
-  await insertRows(sql, accounts)
-  await insertGrants(
-    sql,
-    accounts
-      .filter(({ grants }) => grants > 0)
-      .map(({ no, id, granted }) => [no, 1, `${id}-first`, granted, at, IMPORTED, granted, 1]),
-  )
+  await insertNew(sql, accounts, { at, notes: IMPORTED })
   return new Map(accounts.map(({ balance, no, isLone }) => [balance, { no, isLone }]))
 }
 

@@ -1,8 +1,7 @@
 /** Keys in the records. */
 import {
   accountOf,
-  insertGrants,
-  insertRows,
+  insertNew,
   type Metadata,
   nextNumber,
   noteApplied,
@@ -62,7 +61,7 @@ export class KeyRecords {
     await this.#database.transaction(async sql => {
       const changed = { pending: true, changed: at }
       const first = await nextNumber(sql)
-      await insertRows(
+      await insertNew(
         sql,
         keys.map(({ id, createdAt, externalId = '', plan }, index) => ({
           ...changed,
@@ -74,21 +73,15 @@ export class KeyRecords {
           externalId,
           metadata: {},
           shared: false,
-          grants: grants > 0n ? 1 : 0,
           granted: grants,
         })),
+        { at },
       )
       await insertKeys(
         sql,
         keys.map((key, index) => ({ ...key, no: first + index, account: first + index, ...changed })),
       )
       await also?.(sql)
-      if (grants === 0n) return
-      const notes = JSON.stringify({ reason: 'created' })
-      await insertGrants(
-        sql,
-        keys.map(({ id }, index) => [first + index, 1, `${id}-first`, grants, at, notes, grants, 1]),
-      )
     })
   }
 

@@ -55,8 +55,15 @@ export const KEY = shape('Key', {
   status: { enum: [...operator.KEY_STATES, 'no_type'] },
   granted: { ...AMOUNT, description: 'What its balance was granted, in credits.' },
   balance: { ...AMOUNT, description: 'What it may still use of its credits.' },
-  left: { ...AMOUNT, description: 'What it may use at the moment, of its plan and its credits.' },
-  left_of: { ...AMOUNT, description: 'Of how much: its widest window of credits, or what its balance was granted.' },
+  left: {
+    ...AMOUNT,
+    description: 'What it may use at the moment of its plan, or of its credits if it has none in credits.',
+  },
+  left_of: {
+    ...AMOUNT,
+    description:
+      'Of how much: of its widest window of credits if it has a plan, beside which it has `balance`, or of what its balance was granted.',
+  },
   used_of_plan: { type: ['string', 'null'], description: 'What was used and is held of that window.' },
   plan: { type: ['object', 'null'], description: 'The plan of its balance, as `GET /balances/{id}` shows it.' },
   held: AMOUNT,

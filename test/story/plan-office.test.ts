@@ -81,7 +81,7 @@ t.test(
     const reasons = grants.data.map(({ reason }: any) => reason)
     // It lapses with the first request after its end, unless it was extended before.
     const made = reasons.filter((reason: string) => reason !== 'plan lapsed')
-    t.same(made, ['plan reset', 'plan extra', 'plan extended', 'plan ended', 'plan extended'])
+    t.same(made, ['plan bought', 'plan reset', 'plan extra', 'plan extended', 'plan ended', 'plan extended'])
     const { json: audit } = await api('GET', '/audit')
     t.match(audit.data.map(({ action }: any) => action), [/plan\.extend/, /plan\.end/, /plan\.extend/, /plan\.add/, /plan\.reset/]) // prettier-ignore
   },
@@ -219,10 +219,13 @@ t.test('a code for a plan gives it to a key of its type, and a second one extend
   t.match(await buy(made.key), { status: 200 }, 'a new key has the plan of its type')
 })
 
-t.test('an imported key gets the plan of its type', async t => {
+t.test('an imported key gets the plan that its row names', async t => {
   const { api, buy } = await office(t, THREE_A_DAY)
   const secret = `sk-${'a1B2'.repeat(12)}`
-  t.equal((await api('POST', '/keys/import', { keys: [{ secret, type: 'famC', credits: '0' }] })).status, 200)
+  t.equal(
+    (await api('POST', '/keys/import', { keys: [{ secret, type: 'famC', credits: '0', plan: 'famC' }] })).status,
+    200,
+  )
   t.match(await buy(secret), { status: 200 })
   t.match((await api('GET', '/balances')).json.data, [{ plan: { type: 'famC' } }])
 })

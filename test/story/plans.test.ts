@@ -93,7 +93,7 @@ t.test('a plan that has ended leaves the credits of the balance', async t => {
   const changes = async (): Promise<(string | undefined)[]> =>
     (await g.gateway.ledger.records.accounts.grants(account, 1)).map(({ notes }) => notes['change'])
   await until(async () => (await changes()).includes('lapsed'))
-  t.same(await changes(), [undefined, 'ended', 'lapsed'])
+  t.same(await changes(), [undefined, 'bought', 'ended', 'lapsed'])
   const { json: history } = await g.call('/api/v1/key-info/history?kind=all', { key: rich })
   t.match(
     history.data.find(({ type }: any) => type === 'plan'),

@@ -6,7 +6,7 @@ import { askInDialog, confirmed } from './dialog.js'
 import { figures } from './figures.js'
 import { amount, day, distance, lastDays, time } from './format.js'
 import { copyButton } from './give.js'
-import { expiryField, statusChip, usedWords } from './keys.js'
+import { expiryField, leftWords, statusChip, usedWords } from './keys.js'
 import { LINE_COLUMNS } from './lines.js'
 import { pagedList } from './list.js'
 import { showSecrets } from './secrets.js'
@@ -88,7 +88,7 @@ function header(key) {
 
 function sums(key) {
   return figures([
-    ['Left', amount(key.left), `of ${amount(key.left_of)} credits`],
+    ['Left', amount(key.left), leftWords(key)],
     ['Used', usedWords(key)],
     ['Held', amount(key.held), 'for running requests'],
     ['Last used', key.last_used_at ? distance(key.last_used_at) : 'never'],

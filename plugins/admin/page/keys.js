@@ -122,13 +122,20 @@ export function usedWords({ used, used_of_plan: ofPlan }) {
   return Number(used) === 0 ? `${amount(ofPlan)} of the plan` : `${amount(ofPlan)} of the plan, ${amount(used)}`
 }
 
+/** Says of how much credits are left: of the plan first. @param {any} key */
+export function leftWords({ left_of: all, used_of_plan: ofPlan, balance }) {
+  if (ofPlan === null) return `of ${amount(all)} credits`
+  const more = Number(balance) === 0 ? '' : `, and ${amount(balance)} credits`
+  return `of ${amount(all)} of the plan${more}`
+}
+
 function leftCell(row) {
   const [left, all] = [Number(row.left), Number(row.left_of)]
   const used = all > 0 ? partOf(all - left, all) : 1
   return h(
     'div',
     { class: 'left-cell' },
-    h('span', {}, `${amount(row.left)} of ${amount(row.left_of)}`),
+    h('span', { title: `${amount(row.left)} ${leftWords(row)}` }, `${amount(row.left)} of ${amount(row.left_of)}`),
     meter(used, { left: true }),
   )
 }
