@@ -36,6 +36,9 @@ try {
   await operator('admin-keys', operators, token, 'keys/famC', DESKTOP)
   const key = await gateway.keys.refind(secret)
   await operator('admin-key', operators, token, `key/${key?.id}`, { ...DESKTOP, dark: true })
+  const planned = await withPlan()
+  await customer('key-page-plan', customers, planned.secret, 'statement', DESKTOP)
+  await operator('admin-key-plan', operators, token, `key/${planned.id}`, DESKTOP)
   await operator('admin-editor-phone', operators, token, 'keys/editor', PHONE)
 } finally {
   await stopBrowser()
@@ -115,6 +118,26 @@ async function fill(): Promise<string> {
   return secret
 }
 
+/** Makes a key with a plan, of which a dozen requests have used something. */
+async function withPlan(): Promise<{ readonly id: string; readonly secret: string }> {
+  const { keys, ledger } = gateway
+  const wish = { type: 'famC', name: 'Fay, plan of 20', credits: 5n * NANO, expiresAt: undefined }
+  const { key, secret } = await keys.changes.create(wish)
+  const windows = [{ credits: '20', per: 'month', anchor: 'purchase' } as const, { credits: '5', per: '5h' } as const]
+  await keys.plans.set({ account: key.account, id: 'plan' }, { windows, then: 'credits', until: '30d' })
+  for (let request = 0; request < 12; request++)
+    await fetch(`http://127.0.0.1:${gateway.port}/v1/chat/completions`, {
+      method: 'POST',
+      headers: { authorization: `Bearer ${secret}`, 'content-type': 'application/json' },
+      body: JSON.stringify({
+        model: 'acme/famC-5.6-sol',
+        messages: [{ role: 'user', content: 'Say hello. '.repeat(900) }],
+      }),
+    }).then(response => response.text())
+  await ledger.background.archiveAll()
+  return { id: key.id, secret }
+}
+
 async function tokenOf(): Promise<string> {
   const { token, secret, digest } = newToken('Ann', 'all', Date.now())
   await gateway.records.tokens.add(token, digest)
@@ -126,7 +149,10 @@ async function customer(name: string, url: string, secret: string, tab: string, 
   const { page, context } = await openPage(`${url}#${tab}`, look)
   await page.getByLabel('Your API key').fill(secret)
   await page.getByRole('button', { name: 'Show my key' }).click()
-  await page.getByText(/credits left/).waitFor()
+  await page
+    .getByText(/credits left|of 20 left/)
+    .first()
+    .waitFor()
   await page.waitForTimeout(700)
   await page.screenshot({ path: join(IMAGES, `${name}.png`) })
   await context.close()

@@ -134,7 +134,7 @@ class AccountAudit {
     const { accounts, keys } = this.#ledger.records
     const recorded = await orUnavailable(accounts.get(this.#account))
     if (!recorded) return undefined
-    const charges = recorded.shared ? await orUnavailable(accounts.parts(this.#account)) : undefined
+    const charges = recorded.shared ? (await orUnavailable(accounts.withParts(this.#account))).parts : undefined
     const records = await orUnavailable(keys.ofAccount(this.#account))
     const before = await this.#inStore()
     const fresh = await unrecorded(this.#ledger.scripts, this.#account)

@@ -90,7 +90,7 @@ export class Holder {
           const whose = quotas.ofShare ? 'the share of this key in its quota' : 'its quota'
           accounts.push({ account: account.name, state: `${whose} is used up until ${isoTime(quotas.resetsAt)}` })
         }
-        if (!(await x.route.next())) throw isBusy ? quotaBusy(accounts) : usedUp({ resetsAt, ofShare, accounts }, now())
+        if (!(await x.route.next())) throw isBusy ? quotaBusy(accounts) : usedUp(resetsAt, ofShare, now(), accounts)
         quotas = await this.holdQuotas(own, x)
       }
       return [answer.hold, quotas.holds]
@@ -233,14 +233,7 @@ function quotaBusy(accounts: readonly AccountState[]): GatewayError {
  * @param resetsAt when the first of them begins anew
  * @param ofShare whether one of them has something left for other keys
  */
-function usedUp(
-  {
-    resetsAt,
-    ofShare,
-    accounts,
-  }: { readonly resetsAt: number; readonly ofShare: boolean; readonly accounts: readonly AccountState[] },
-  now: number,
-): GatewayError {
+function usedUp(resetsAt: number, ofShare: boolean, now: number, accounts: readonly AccountState[]): GatewayError {
   const wait = resetsAt - now
   const at = new Date(resetsAt).toISOString()
   return new GatewayError('quota_exhausted', {

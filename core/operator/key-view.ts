@@ -37,10 +37,7 @@ export interface KeyView {
   readonly granted: string
   /** What it may still use of its credits. */
   readonly balance: string
-  /**
-   * What it may use at the moment, and of how much: of its widest window of credits if it has a plan, beside which it has
-   * `balance`, or of what was granted.
-   */
+  /** What it may use now, and of how much: of its widest window of credits, beside which it has `balance`, or of its grants. */
   readonly left: string
   readonly left_of: string
   /** What was used and is held of that window; null without one. */

@@ -217,15 +217,9 @@ function failed(
     return at === -1 ? ['chain'] : ['chain', at]
   }
   const setting = SETTINGS[code as ErrorCode]
-  const serving =
-    config.keyTypes
-      .get(type)
-      ?.models.get(model)
-      ?.upstreams.map(({ name }) => name) ?? []
-  const upstreams = account === '' ? serving : account.split('/', 1)
-  const paths = setting
-    ? (upstreams.length > 0 ? upstreams : ['']).map(upstream => setting({ type, upstream, stage }))
-    : []
+  const { upstreams = [] } = config.keyTypes.get(type)?.models.get(model) ?? {}
+  const asked = account === '' && upstreams.length > 0 ? upstreams.map(({ name }) => name) : account.split('/', 1)
+  const paths = setting ? asked.map((upstream = '') => setting({ type, upstream, stage })) : []
   const places = new Set(paths.map(path => decidedBy(path, story.config, config)))
   const others = alike - 1
   return [

@@ -198,16 +198,6 @@ export class AccountRecords {
     })
   }
 
-  /** Returns what the keys of a shared account were charged there, in nano-credits, as far as it is recorded. */
-  async parts(id: string): Promise<ReadonlyMap<string, bigint>> {
-    const rows = await this.#database.all(
-      `SELECT k.id, p.settled FROM key_totals p JOIN keys k ON k.no = p.key
-       WHERE p.account = (SELECT no FROM accounts WHERE id = ?)`,
-      [id],
-    )
-    return new Map(rows.map(row => [String(row['id']), bigintOf(row, 'settled')]))
-  }
-
   /**
    * Adds a grant. It is pending until `applied`.
    * @param most the largest balance that it may lead to, as far as exchanges are recorded

@@ -98,11 +98,10 @@ type Given = Pick<NewAccount, 'id' | 'granted' | 'plan'>
 
 /** Returns the first grants of a new account: its credits, and its plan, which adds none. */
 export function firstGrants({ id, granted, plan }: Given, notes: Metadata = { reason: 'created' }) {
+  const bought = { ...notes, reason: 'plan', change: 'bought' }
   return [
     ...(granted === 0n ? [] : [{ id: `${id}-first`, amount: granted, notes }]),
-    ...(plan === undefined
-      ? []
-      : [{ id: `${id}-plan`, amount: 0n, notes: { ...notes, reason: 'plan', change: 'bought' } }]),
+    ...(plan === undefined ? [] : [{ id: `${id}-plan`, amount: 0n, notes: bought }]),
   ]
 }
 
@@ -120,10 +119,7 @@ export async function insertNew(
   await insertGrants(
     sql,
     given.flatMap(({ no, granted, first }) =>
-      first.map((grant, index) => {
-        const n = index + 1
-        return [no, n, grant.id, grant.amount, at, JSON.stringify(grant.notes), granted, n]
-      }),
+      first.map((grant, i) => [no, i + 1, grant.id, grant.amount, at, JSON.stringify(grant.notes), granted, i + 1]),
     ),
   )
 }

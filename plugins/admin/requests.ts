@@ -28,11 +28,7 @@ const STORY = shape('Story', {
   code: { type: ['string', 'null'] },
   words: { type: ['string', 'null'] },
   attempts: { type: 'array', items: TRY },
-  accounts: {
-    type: 'array',
-    items: shape('AccountState', { account: TEXT, state: TEXT }),
-    description: 'The accounts that could not serve it, if none could.',
-  },
+  accounts: { type: 'array', items: shape('AccountState', { account: TEXT, state: TEXT }) },
   charge: { ...AMOUNT, description: 'What its customer paid, from credits or from a plan.' },
   paid_from: { enum: operator.PAID_FROM },
   cost: { type: ['string', 'null'], description: 'What it cost the operator.' },

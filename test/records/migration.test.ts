@@ -79,7 +79,7 @@ onRecords('keys of version 8 have a balance of their own, and a second key may j
   const second = { ...before, id: 'key_new', digest: 'other', version: 1 } as NonNullable<typeof before>
   t.equal(await records.keys.join('key_old', [second], 20), true)
   t.match(await records.keys.get('key_new'), { account: 'key_old', shared: true, granted: 500n, settled: 40n })
-  t.strictSame(await records.accounts.parts('key_old'), new Map([['key_old', 40n]]))
+  t.strictSame((await records.accounts.withParts('key_old')).parts, new Map([['key_old', 40n]]))
   const whose = { account: 'key_old', key: 'key_old' }
   t.match((await records.history.summary(whose, NOW)).summary, { total: { requests: 3, charge: 40n } })
   t.match(await records.history.days(whose, 0, dayOf(NOW)), [{ all: { requests: 3 }, models: new Map([['m', {}]]) }])

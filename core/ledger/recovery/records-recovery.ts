@@ -164,7 +164,7 @@ async function lostOf(
   const charges = new Map<string | undefined, bigint>()
   if (parts.size === 0) charges.set(undefined, settled - known.settled - chargesAdded(waiting, recorded))
   else {
-    const before = await orUnavailable(accounts.parts(account))
+    const { parts: before } = await orUnavailable(accounts.withParts(account))
     for (const [key, charged] of parts) {
       const own = waiting.filter(entry => (entry.key ?? account) === key)
       const charge = charged - (before.get(key) ?? 0n) - chargesAdded(own, recorded)

@@ -4,7 +4,7 @@
  */
 import { fill, h } from './dom.js'
 import { amount, day } from './format.js'
-import { axisStyle, color, keepDrawn, plotLibrary } from './plot.js'
+import { axisStyle, color, keepDrawn, plotLibrary, swatch } from './plot.js'
 import { tableOf } from './table.js'
 
 /** Most series with a colour of their own. The rest is one series. */
@@ -37,7 +37,7 @@ export async function dayChart(host, { title, days, series, unit = 'credits' }) 
   const legend = h(
     'ul',
     { class: 'legend' },
-    shown.map(({ name }, at) => h('li', {}, h('i', { class: `swatch swatch-${at + 1}` }), name)),
+    shown.map(({ name }, at) => h('li', {}, swatch(at + 1), name)),
   )
   fill(
     host,

@@ -1,5 +1,7 @@
 /** What all pictures share: the library that draws them, and the colours of the page. */
 
+import { h } from './dom.js'
+
 /**
  * The library, or undefined. It cannot be loaded in a browser without a valid language; pages must work without it.
  * @type {Promise<any>}
@@ -19,6 +21,11 @@ export function color(name) {
   const shown = getComputedStyle(probe).color
   probe.remove()
   return shown
+}
+
+/** Returns the mark of a series in a legend. @param {number} series from 1 on */
+export function swatch(series) {
+  return h('i', { class: 'swatch', vars: { '--color': `var(--series-${series})` } })
 }
 
 /** How axes look. */

@@ -1,7 +1,7 @@
 /** A small picture of the requests of the last hour, minute by minute. */
 import { fill, h } from './dom.js'
 import { number } from './format.js'
-import { axisStyle, color, keepDrawn, plotLibrary } from './plot.js'
+import { axisStyle, color, keepDrawn, plotLibrary, swatch } from './plot.js'
 
 const HEIGHT = 160
 const MINUTES = 60
@@ -43,10 +43,7 @@ export function hourChart() {
           ? 'No request ended in this hour.'
           : `${number(served)} requests were served, and ${number(errors)} failed.`
       const plot = h('div', { class: 'live', role: 'img', 'aria-label': `${TITLE}. ${summary}` })
-      const legend = [
-        ['1', 'served in a minute'],
-        ['5', 'errors'],
-      ].map(([series, name]) => h('li', {}, h('i', { class: `swatch swatch-${series}` }), name))
+      const legend = [h('li', {}, swatch(1), 'served in a minute'), h('li', {}, swatch(5), 'errors')]
       drawn?.remove()
       drawn = undefined
       const isEmpty = served + errors === 0
