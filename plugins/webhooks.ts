@@ -152,9 +152,8 @@ export default defineBuiltIn({
             const data = { key, key_type: type, name, label, balance_id: account, balance: credits(after), plan }
             const falls = (below: bigint): boolean => before >= below && after < below
             // A valid plan goes on without credits. What is left of it is told by `plan.low`.
-            const isLast = falls(leasts.get(type) ?? leastOfAll)
-            if (isLast && plan?.valid !== true) tell('key.exhausted', data)
-            else if (!isLast && falls(low)) tell('key.low', data)
+            if (plan?.valid !== true && falls(leasts.get(type) ?? leastOfAll)) tell('key.exhausted', data)
+            else if (falls(low)) tell('key.low', data)
           }
         return notices
       },

@@ -56,7 +56,7 @@ export function standing(
   const isOfCredits = !plan || plan.isUsedUp
   if (isOfCredits && plan?.plan.terms.then === 'refuse')
     return { status: 'exhausted', message: ERRORS.window_exhausted.words }
-  if (isOfCredits && (credits.balance <= 0n || credits.balance < least))
+  if (isOfCredits && least > 0n && credits.balance < least)
     return { status: 'exhausted', message: ERRORS.allocation_exhausted.words }
   if (leftToday === 0n) return { status: 'exhausted', message: DAY_USED_UP }
   return { status: 'active' }

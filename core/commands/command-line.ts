@@ -159,7 +159,7 @@ function addLedgerCommands({ program, does }: CommandLine): void {
     .command('credit <entry>')
     .description('refund what an entry of the history charged')
     .option('--reason <text>', 'reason, stored with the entry (required)')
-    .option('--as <purse>', 'credits: give back as credits what a plan has paid in windows that are over')
+    .option('--as <purse>', 'credits: give back as credits what a plan has paid')
     .option('--key <id>', 'key that the entry belongs to')
     .option('--json', 'print JSON')
     .action(does(CODE.credit, 'creditEntry', 'reason'))

@@ -221,7 +221,7 @@ export async function showHistory(
           entry.id,
           entry.kind.padEnd(6),
           (entry.notes.status ?? '-').padEnd(11),
-          paidWords(moneyLine(entry)),
+          `${entry.kind === 'credit' ? 'gave back ' : ''}${paidWords(moneyLine(entry))}`,
           `${String(shown['input_tokens'])}+${String(shown['output_tokens'])} tokens`,
           inOneLine([entry.notes.model ?? '-', entry.notes.served].filter(Boolean).join(', answered by ')),
         ].join('  '),

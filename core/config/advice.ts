@@ -87,18 +87,20 @@ function unusedPrices({ keyTypes }: Config, source: Source): readonly Advice[] {
     .map(name => [['prices', name], 'nothing has this price', 'name it where it is sold, or remove it', 'key'])
 }
 
-/** Prices at which tokens that are written to a cache cost what plain input does, of models whose upstream bills such writes. */
+/** Prices without rates of their own for tokens that are written to a cache, of models whose upstream bills such writes. */
 function unpricedWrites({ keyTypes }: Config, source: Source): readonly Advice[] {
   const { prices = {} } = source.doc.toJS() as { prices?: Record<string, object> }
   const models = [...keyTypes.values()].flatMap(type => [...type.models.values()])
-  const sold = models.filter(({ upstreams }) => upstreams.some(({ speaks }) => speaks[0]?.name === 'messages'))
+  const sold = models.filter(({ upstreams }) =>
+    upstreams.some(({ speaks }) => speaks.some(format => format.name === 'messages')),
+  )
   return Object.entries(prices).flatMap(([name, price]): Advice[] => {
-    const model = 'cacheWrite5m' in price ? undefined : sold.find(({ priceName }) => priceName === name)
-    if (!model) return []
+    const model = sold.find(each => each.priceName === name && each.price.input > 0n)
+    if (!model || ('cacheWrite5m' in price && 'cacheWrite1h' in price)) return []
     return [
       [
         ['prices', name],
-        `what "${model.id}" writes to a cache is sold at the price of its input`,
+        `what "${model.id}" writes to a cache is sold for less than providers bill`,
         'set cacheWrite5m and cacheWrite1h; providers of the messages format bill 1.25 and 2 times the input',
       ],
     ]

@@ -37,10 +37,10 @@ export interface KeyView {
   readonly granted: string
   /** What it may still use of its credits. */
   readonly balance: string
-  /** What it may use now, and of how much: of its widest window of credits, beside which it has `balance`, or of its grants. */
+  /** What it may use now, and of how much: of the window of credits that has least, beside `balance`, or of its grants. */
   readonly left: string
   readonly left_of: string
-  /** What was used and is held of that window; null without one. */
+  /** What was used and is held of the widest window of credits; null without one. */
   readonly used_of_plan: string | null
   /** The plan of its balance; null without one. */
   readonly plan: PlanView | null
@@ -122,7 +122,7 @@ function purseOf(may: Allowance): Pick<KeyView, 'left' | 'left_of' | 'used_of_pl
   const { remaining, limit, used } = shownAllowance(ofPlan ?? may)
   return {
     left: formatCredits(remaining),
-    left_of: formatCredits(limit),
+    left_of: formatCredits(may.plan?.tightestOfCredits?.limit ?? limit),
     used_of_plan: ofPlan ? formatCredits(used) : null,
   }
 }

@@ -1,6 +1,6 @@
 /** Records keys that customers bring from another gateway: all of a file, or none. */
 import { NANO } from '../money/credits.ts'
-import { ACCOUNT_PREFIX, insertNew, nextNumber, share } from './account-rows.ts'
+import { ACCOUNT_PREFIX, firstGrants, insertNew, nextNumber, share } from './account-rows.ts'
 import { type Also, bigintOf, type Database, insertAll, selectIn, type Sql, Undone } from './database.ts'
 import { insertKeys, type KeyRecord } from './key-rows.ts'
 import { sumOf } from './key-search.ts'
@@ -55,6 +55,10 @@ interface ImportTerms {
 
 /** The notes of the first grant of an imported balance. */
 const IMPORTED = { reason: 'imported', note: 'imported' }
+/** The notes of the first grant of an imported balance, in SQL. */
+const FIRST_NOTES = firstGrants({ id: '', granted: 1n, plan: '' }, IMPORTED)
+  .map(({ notes }) => `'${JSON.stringify(notes)}'`)
+  .join(', ')
 
 /** Thrown by the transaction of an import that must not be committed. */
 export class NotImported extends Undone {
@@ -162,7 +166,7 @@ async function existingBalances(sql: Sql, keys: readonly ImportedKey[]): Promise
   for (const row of rows) ids.add(String(row['id']))
   const grants = await selectIn(
     sql,
-    `SELECT a.id, g.amount FROM accounts a JOIN grants g ON g.account = a.no AND g.n = 1 AND g.notes = '${JSON.stringify(IMPORTED)}' WHERE a.id`,
+    `SELECT a.id, g.amount FROM accounts a JOIN grants g ON g.account = a.no AND g.n = 1 AND g.notes IN (${FIRST_NOTES}) WHERE a.id`,
     [...ids],
   )
   const imported = new Map(grants.map(row => [String(row['id']), bigintOf(row, 'amount')]))
@@ -193,7 +197,7 @@ function problemsOf(
     if (account !== undefined && !ids.has(account)) return refuse('there is no such balance')
     const found = byExternalId.get(externalId)?.length ?? 0
     if (found > 1) return refuse(`${found} balances have the external id ${externalId}; name one in the column balance`)
-    if (plan !== undefined && ids.has(balance))
+    if (plan !== undefined && ids.has(balance) && !imported.has(balance))
       return refuse('its balance exists already; leave plan empty, and set the plan instead')
     if (plan !== undefined && plan !== planned?.plan)
       return refuse(`line ${planned?.line} gives another plan to the same balance`)

@@ -102,7 +102,7 @@ const refund = operation({
     required: ['reason'],
     properties: {
       reason: { ...GIVEN_NAME, minLength: 1, expected: 'a reason of 1 to 200 characters' },
-      as: { enum: ['credits'], description: 'Gives back as credits what a plan has paid in windows that are over.' },
+      as: { enum: ['credits'], description: 'Gives back as credits what a plan has paid.' },
     },
   },
   reply: REFUND,

@@ -57,12 +57,12 @@ export const KEY = shape('Key', {
   balance: { ...AMOUNT, description: 'What it may still use of its credits.' },
   left: {
     ...AMOUNT,
-    description: 'What it may use at the moment of its plan, or of its credits if it has none in credits.',
+    description: 'What it may use now: of its plan, or of its credits if no window of its plan is in credits.',
   },
   left_of: {
     ...AMOUNT,
     description:
-      'Of how much: of its widest window of credits if it has a plan, beside which it has `balance`, or of what its balance was granted.',
+      'Of how much: of the window of credits of its plan that has least, beside which it has `balance`, or of what its balance was granted.',
   },
   used_of_plan: { type: ['string', 'null'], description: 'What was used and is held of that window.' },
   plan: { type: ['object', 'null'], description: 'The plan of its balance, as `GET /balances/{id}` shows it.' },

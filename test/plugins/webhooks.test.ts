@@ -261,3 +261,16 @@ t.test('credits that fall beside a valid plan are low, and not used up', async t
     t.match(low?.data, { balance: 0.9, plan: isPlanned ? { valid: true } : null })
   }
 })
+
+t.test('credits that fall below both bounds at once beside a valid plan are low', async t => {
+  const receiver = await Receiver.start(t)
+  const g = await start(t, receiver, { lowCredits: 1, events: ['key.low', 'key.exhausted'] })
+  const { keys, ledger } = g.gateway
+  const account = await g.id(await g.keyOfNano('famC', 1_100_000_000n))
+  await keys.plans.set({ account, id: 'plan' }, { windows: [{ requests: 10, per: 'day' }], then: 'credits' })
+  const notes = { endpoint: '/x', model: 'acme/famC-5.5', stream: false }
+  ledger.settle({ account, id: timedId(Date.now()) }, { charge: 1_100_000_000n, kind: 'settle', notes })
+  await ledger.background.archiveAll()
+  t.match(await receiver.next('key.low'), { data: { balance: 0, plan: { valid: true } } })
+  t.equal(receiver.got.length, 1)
+})

@@ -272,11 +272,17 @@ t.test('a plan is given by its columns only, for one key and for several, and wh
     [{ plan: 'famC', plan_ends: 'soon' }, /plan_ends must be a time/],
     [{ plan: 'famC', plan_used: '-1' }, /not below zero/],
     [{ plan: 'famC', plan_used: 'x' }, /plan_used must be a number of credits/],
-    [{ plan: 'famC', external_id: 'anna' }, /its balance exists already; leave plan empty/],
   ] as const) {
     const { json } = await api('POST', '/keys/import', { keys: [row('dora', more)] })
     t.match(json.refused, [{ line: 1, reason }])
   }
+  const longer = [...keys, row('annd', anna)]
+  t.match((await api('POST', '/keys/import', { keys: longer, per_credit: '1000' })).json, { imported: 1, plans: 0 })
+  t.match(
+    await gateway.balance(secret('annd')),
+    { plan: { windows: [{ limit: 18.56 }] } },
+    'a longer file states it again',
+  )
   const differing = [row('erik', { ...anna, external_id: 'e' }), row('erika', { external_id: 'e', plan: 'famC' })]
   const { json } = await api('POST', '/keys/import', { keys: differing })
   t.match(json.refused, [{ line: 2, reason: /another plan/ }])

@@ -105,7 +105,7 @@ function refund(row) {
   return askInDialog(
     'Refund this request?',
     [
-      h('p', {}, `${paidWords(row)} go back to ${row.key_name || row.key}.`),
+      h('p', {}, `${paidWords({ ...row, waived_nano: '0' })} go back to ${row.key_name || row.key}.`),
       field('Reason', reason, 'The customer sees it.'),
       row.plan_nano !== '0' && h('label', {}, asCredits, ' Give back as credits what the plan has paid.'),
     ],

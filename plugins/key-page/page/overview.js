@@ -17,7 +17,7 @@ export function standing(info, contact) {
   const part = partOf(info.used, info.total)
   const state = stateOf(info)
   // A customer with a plan need not have credits.
-  const hasCredits = !info.plan || info.total > 0
+  const hasCredits = !info.plan || info.total > 0 || info.balance > 0
   const until = info.expires_at
     ? [`valid until ${day(info.expires_at)}, ${info.expires_at.slice(11, 16)} UTC`, ` (${distance(info.expires_at)})`]
     : ['never expires']
