@@ -119,10 +119,12 @@ export function shownAllowance(may: Allowance): { limit: bigint; used: bigint; r
   const { credits, plan, leftToday } = may
   const least = (left: bigint): bigint => narrower(left, leftToday) ?? left
   const { widestOfCredits: widest, tightestOfCredits: tightest } = plan ?? {}
+  const isRefused = plan?.isUsedUp === true && plan.plan.terms.then === 'refuse'
   if (!widest || !tightest || !plan)
-    return { limit: credits.granted, used: credits.settled, remaining: least(credits.balance) }
+    return { limit: credits.granted, used: credits.settled, remaining: isRefused ? 0n : least(credits.balance) }
   const more = plan.plan.terms.then === 'credits' && credits.balance > 0n ? credits.balance : 0n
-  return { limit: widest.limit, used: widest.used + widest.held, remaining: least(tightest.left + more) }
+  const left = plan.isUsedUp ? 0n : tightest.left
+  return { limit: widest.limit, used: widest.used + widest.held, remaining: least(left + more) }
 }
 
 /** Returns the unit of what tools show, with its numbers: credits, or what the widest window counts if a key has none. */

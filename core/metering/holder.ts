@@ -1,5 +1,5 @@
 /** The holds of a request: on its key's account, and on the quotas of the upstream account that it asks. */
-import type { Quota } from '../config/config.ts'
+import type { Quota, Upstream } from '../config/config.ts'
 import { type AccountState, afterWait, GatewayError, KeyChanged } from '../errors.ts'
 import type { BuiltInExchange, BuiltInWith } from '../exchange/built-in.ts'
 import { type HoldEnd, type Hold, type HoldAnswer, type HoldRequest, scaled } from '../ledger/hold.ts'
@@ -20,6 +20,7 @@ interface Host {
   readonly ledger: Ledger
   readonly meter: Pick<MeterState, 'lines'>
   readonly now: () => number
+  readonly pool: { states(upstreams: readonly Upstream[], model: string): readonly AccountState[] }
   readonly config: { readonly contact: string; readonly limits: { readonly stageMs: number } }
 }
 
@@ -52,7 +53,7 @@ export class Holder {
    * @throws GatewayError if the key may not hold, or if no account has anything left; KeyChanged
    */
   async hold(own: HoldRequest, x: Known, limits: KeyLimits): Promise<readonly [key: Hold, quotas: readonly Hold[]]> {
-    const { meter, now, config } = this.#host
+    const { meter, now, config, pool } = this.#host
     const { concurrency = 0, queueMs = 0 } = limits
     // The stage has a time limit of its own.
     const waitMs = Math.min(queueMs, config.limits.stageMs / 2)
@@ -90,7 +91,12 @@ export class Holder {
           const whose = quotas.ofShare ? 'the share of this key in its quota' : 'its quota'
           accounts.push({ account: account.name, state: `${whose} is used up until ${isoTime(quotas.resetsAt)}` })
         }
-        if (!(await x.route.next())) throw isBusy ? quotaBusy(accounts) : usedUp(resetsAt, ofShare, now(), accounts)
+        if (!(await x.route.next())) {
+          const { upstreams, sends } = x.model.entry
+          const named = new Set(accounts.map(each => each.account))
+          accounts.push(...pool.states(upstreams, sends).filter(each => !named.has(each.account)))
+          throw isBusy ? quotaBusy(accounts) : usedUp(resetsAt, ofShare, now(), accounts)
+        }
         quotas = await this.holdQuotas(own, x)
       }
       return [answer.hold, quotas.holds]

@@ -208,14 +208,15 @@ function planIn(
   const { widest } = plan
   const window = widest === undefined ? undefined : plan.windows[widest]
   if (given === '') return { json: JSON.stringify(stored) }
-  if (!window || widest === undefined) return { refused: 'plan_used needs a plan with a window that begins anew' }
+  if (!window || widest === undefined || window.models)
+    return { refused: 'plan_used needs a plan whose widest window begins anew and counts all models' }
   const count = /^\d{1,12}$/.test(given) ? BigInt(given) : ''
   const used = window.unit === 'credits' ? amountIn(given, 'plan_used', perCredit) : count
   if (typeof used === 'string' || used === undefined || used < 0n)
     return { refused: `plan_used must be a number of ${window.unit}, not below zero` }
   // No window allows less than nothing.
   const taken = used < window.amount ? used : window.amount
-  const over = spanOf(plan, widest, at)?.until ?? after(at, periodOf(window), 1)
+  const over = Math.min(spanOf(plan, widest, at)?.until ?? after(at, periodOf(window), 1), stored.until ?? Infinity)
   return { json: JSON.stringify({ ...stored, extras: { [widest]: { amount: String(-taken), until: over } } }) }
 }
 

@@ -160,7 +160,10 @@ t.test(
       return json.sentences.filter((each: string) => each.startsWith('The state of')).join('\n')
     }
     for (const health of [off, waiting]) if (health) health.disabled = true
-    t.match(await story(), /^The state of spare\/spent was: its quota is used up until \S+Z\.$/)
+    t.match(
+      await story(),
+      /^The state of spare\/spent was: its quota is used up until \S+Z\.\nThe state of spare\/off was: disabled\.\n/,
+    )
     if (waiting) waiting.disabled = false
     for (const [health, reason] of [
       [waiting, 'slow down'],

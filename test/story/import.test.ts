@@ -288,6 +288,27 @@ t.test('a plan is given by its columns only, for one key and for several, and wh
   t.match(json.refused, [{ line: 2, reason: /another plan/ }])
 })
 
+t.test('what was used of an imported plan is forgotten by a reset, and needs a window of all models', async t => {
+  const { api, gateway } = await operate(
+    t,
+    {},
+    {
+      edit: file =>
+        file
+          .set('keyTypes.famC.plan', { windows: [{ requests: 5, per: 'month' }], until: '60d' })
+          .set('keyTypes.famA.plan', { windows: [{ requests: 5, per: 'month', models: ['acme/famA-small-4.5'] }] }),
+    },
+  )
+  const row = (type: string) => ({ secret: secret('fred'), type, plan: type, plan_used: '4' })
+  t.match((await api('POST', '/keys/import', { keys: [row('famA')] })).json.refused, [{ reason: /counts all models/ }])
+  t.match(await api('POST', '/keys/import', { keys: [row('famC')] }), { json: { imported: 1 } })
+  const id = await gateway.id(secret('fred'))
+  t.match(await gateway.balance(secret('fred')), { plan: { windows: [{ limit: 1 }] } })
+  const reset = await api('POST', `/balances/${id}/plan/reset`, { window: 1, reason: 'sorry' })
+  t.equal(reset.status, 200)
+  t.match(await gateway.balance(secret('fred')), { plan: { windows: [{ limit: 5, remaining: 5 }] } })
+})
+
 t.test('the admin API imports keys; rows are counted from 1', async t => {
   const { gateway: g, api: call } = await operate(t)
   const keys = [
