@@ -1,4 +1,4 @@
-import { formatCredits, GatewayError, type Key, type KeyType } from 'tollgate/plugin'
+import { formatCredits, GatewayError, type Key } from 'tollgate/plugin'
 import {
   beginsAsSecret,
   credentialOf,
@@ -7,7 +7,7 @@ import {
   type BuiltInExchange,
   type BuiltInGiven,
   isValid,
-  leastCharge,
+  leastOf,
   limitsOf,
   tooFewCredits,
   typeOf,
@@ -24,16 +24,6 @@ export default defineBuiltIn({
   on: 'all',
   gives: ['key', 'secret'],
   setup(_options, { clientRequests, config, keys, now }) {
-    const leastCharges = new WeakMap<KeyType, bigint>()
-
-    /** Returns what the smallest request of a key type costs at its cheapest model. */
-    function leastOf(type: KeyType): bigint {
-      let least = leastCharges.get(type)
-      if (least === undefined)
-        leastCharges.set(type, (least = leastCharge([...type.models.values()].map(({ price }) => price))))
-      return least
-    }
-
     /** Returns why a key cannot be used for a request. Undefined if it can. */
     function fault(x: BuiltInExchange, key: Key | undefined): GatewayError | undefined {
       if (!key) return new GatewayError('invalid_key')

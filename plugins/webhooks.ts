@@ -5,7 +5,7 @@ import {
   type BuiltInHost,
   credits,
   defineBuiltIn,
-  leastCharge,
+  leastOf,
   nameOf,
   planFrom,
   number,
@@ -99,12 +99,7 @@ export default defineBuiltIn({
     const { ledger, log } = host
     const wanted: ReadonlySet<string> = new Set(options.events)
     const low = operator.parseDecimal(options.lowCredits.toFixed(9)) ?? 0n
-    const leasts = new Map(
-      [...host.config.keyTypes.values()].map(type => [
-        type.name,
-        leastCharge([...type.models.values()].map(({ price }) => price)),
-      ]),
-    )
+    const leasts = new Map([...host.config.keyTypes.values()].map(type => [type.name, leastOf(type)]))
     const [firstLeast = 0n, ...otherLeasts] = leasts.values()
     const leastOfAll = otherLeasts.reduce((least, each) => (each < least ? each : least), firstLeast)
     const changes = new Changes(host, options)

@@ -24,6 +24,7 @@ import { ERRORS } from '../errors.ts'
 import { formatCredits } from '../money/credits.ts'
 import { credits, snake } from './entry-view.ts'
 import { type PriceText, priceText } from '../money/price-text.ts'
+import { leastOf } from '../config/key-types.ts'
 import { leastCharge } from '../money/price.ts'
 
 /** Forbids every cache to store a look-up. */
@@ -70,11 +71,6 @@ export async function seenBy({ records }: Pick<Ledger, 'records'>, { id, account
   if (whose.key === undefined) return whose
   const record = await records.keys.get(id).catch(() => undefined)
   return record?.manage === true ? { account } : whose
-}
-
-/** Returns what the smallest request costs a key of a type, in nano-credits. */
-export function leastOf({ models }: KeyType): bigint {
-  return leastCharge([...models.values()].map(({ price }) => price))
 }
 
 /** What a key may use: credits, and a plan. */

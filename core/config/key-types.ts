@@ -2,7 +2,7 @@
 
 import { formatCredits } from '../money/credits.ts'
 import { factorFrom, isInexact, timesFactor } from '../money/price-factor.ts'
-import type { Price } from '../money/price.ts'
+import { leastCharge, type Price } from '../money/price.ts'
 import type { KeyType, ModelEntry, Upstream } from './config.ts'
 import type { Path } from './locate.ts'
 import { suggest, didYouMean } from '../lib/suggest.ts'
@@ -271,4 +271,14 @@ export class KeyTypeReader {
       aliasOf: sendsOtherModel ? undefined : raw.as,
     }
   }
+}
+
+const leastCharges = new WeakMap<KeyType, bigint>()
+
+/** Returns what the smallest request of a key type costs at its cheapest model, in nano-credits. */
+export function leastOf(type: KeyType): bigint {
+  let least = leastCharges.get(type)
+  if (least === undefined)
+    leastCharges.set(type, (least = leastCharge([...type.models.values()].map(({ price }) => price))))
+  return least
 }

@@ -76,13 +76,8 @@ export class PlanEvents {
         held: view.held > taken ? view.held - taken : 0n,
       }
       const left = view.limit - window.used - window.held
-      const event = {
-        event: 'low',
-        account,
-        plan,
-        balance,
-        window: { ...window, left: left > 0n ? left : 0n },
-      } as const
+      const shown = { ...window, left: left > 0n ? left : 0n }
+      const event = { event: 'low', account, plan, balance, window: shown } as const
       this.#once(`${account} ${nameOf(plan, view, this.#now())}`, () => this.#keys.plans.low(event))
     }
   }

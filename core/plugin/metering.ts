@@ -48,6 +48,7 @@ export {
   storedIds,
   Translation,
 } from '../formats/index.ts'
+export { leastOf } from '../config/key-types.ts'
 export { SwapList } from '../lib/swap-list.ts'
 export { noneLeft } from '../pool/none-left.ts'
 export { Traffic } from '../pool/traffic.ts'
@@ -59,4 +60,4 @@ export { NO_EXTRAS, oneOfEach } from '../metering/extras.ts'
 export { allows, allowsAddress, type KeyLimits } from '../plans/limits.ts'
 export { isValid } from '../plans/plan.ts'
 export { ratesNow } from '../plans/rates.ts'
-export { type ConditionName, type Conditions, leastCharge, type Price } from '../money/price.ts'
+export { type ConditionName, type Conditions, type Price } from '../money/price.ts'

@@ -34,7 +34,7 @@ export { periodOf, planFrom } from '../plans/plan.ts'
 export { nameOf, usedShare, type WindowView } from '../plans/state.ts'
 export type { Quota } from '../config/config.ts'
 export { brokenRules } from '../money/assertions.ts'
-export { leastCharge } from '../money/price.ts'
+export { leastOf } from '../config/key-types.ts'
 export type { HistoryEntry } from '../records/entry.ts'
 export { moneyLine, PAID_FROM } from '../records/money-line.ts'
 
