@@ -104,12 +104,13 @@ export class Plans {
     return this.#change(wish, 'ended', (plan, now) => ({ ...changed(valid(plan, now)), until: now }))
   }
 
-  /** Lets a window begin anew now, with nothing used and nothing added. @throws as `end`; RangeError if it has no such window */
+  /** Lets a window begin anew now, with nothing used. What was added stays, what was taken off does not. @throws as `end`; RangeError if it has no such window */
   reset(wish: PlanWish, place: number): Promise<boolean> {
     return this.#change(withWords(wish, `window ${place + 1}`), 'reset', (plan, now) => {
       const before = valid(plan, now)
       windowAt(before, place)
-      const { [place]: _ended, ...extras } = before.extras ?? {}
+      const { [place]: own, ...others } = before.extras ?? {}
+      const extras = own?.amount.startsWith('-') ? others : before.extras
       return { ...changed(before), extras, resets: { ...before.resets, [place]: now } }
     })
   }

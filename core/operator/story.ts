@@ -219,12 +219,11 @@ function failed(
   const setting = SETTINGS[code as ErrorCode]
   const { upstreams = [] } = config.keyTypes.get(type)?.models.get(model) ?? {}
   const asked = account === '' && upstreams.length > 0 ? upstreams.map(({ name }) => name) : account.split('/', 1)
-  const paths = setting ? asked.map((upstream = '') => setting({ type, upstream, stage })) : []
-  const places = new Set(paths.map(path => decidedBy(path, story.config, config)))
+  const paths = setting ? asked.map(upstream => setting({ type, upstream, stage })) : []
   const others = alike - 1
   return [
     `${FAILED[who as Party] ?? 'It failed'} (${code}).`,
-    ...places,
+    ...new Set(paths.map(path => decidedBy(path, story.config, config))),
     ...(words === undefined ? [] : [`What was said of it: ${words}`]),
     ...(others > 0 ? [`${others} more failed like it in the same minute.`] : []),
   ]

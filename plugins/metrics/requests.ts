@@ -75,7 +75,7 @@ export class RequestMetrics {
       ...metric(
         'tollgate_credits_total',
         'counter',
-        'Credits that were charged, to balances and plans.',
+        'Credits that replies cost balances and plans, before what is waived.',
         sums.map(({ labels, charge }) => [labelled(labels), Number(formatCredits(charge))]),
       ),
       ...metric(

@@ -68,3 +68,39 @@ t.test('a customer reads until when the credits of a day are used up', async t =
   await paste(customer, await office.gateway.key('famC', 0n))
   await customer.getByText('The credits of this key are used up.').waitFor()
 })
+
+t.test('a customer and the operator read what a plan has paid wherever they look', async t => {
+  const plan = { windows: [{ credits: 20, per: 'month' }], then: 'credits' }
+  const office = await operate(t, {}, { edit: file => file.set('keyTypes.famC.plan', plan) })
+  const { gateway: g } = office
+  const secret = await g.key('famC', 0n)
+  const body = { model: 'acme/famC-5.6-sol', messages: [{ role: 'user', content: 'Say hello. '.repeat(900) }] }
+  t.match(await g.call('/v1/chat/completions', { key: secret, body }), { status: 200 })
+  await g.settled(secret)
+  await g.gateway.ledger.background.archiveAll()
+  const [{ cost }] = (await g.history(secret)) as [{ cost: number }]
+  const left = (20 - cost).toFixed(9).replace(/0+$/, '')
+  const customer = await visit(t, `${g.url}/`)
+  await paste(customer, secret)
+  const shows = async (page: typeof customer, words: RegExp): Promise<void> => {
+    await page.getByText(words).first().waitFor()
+    t.pass(String(words))
+  }
+  const exact = String(cost).replace('.', '\\.')
+  await shows(customer, new RegExp(`^never expires; ${exact.slice(0, 5)}\\d* used`))
+  await customer.getByRole('tab', { name: 'Requests' }).click()
+  await customer
+    .getByRole('button', { name: /^20\d\d-/ })
+    .first()
+    .click()
+  await shows(customer, /^of the plan$/)
+  await customer.getByRole('dialog').press('Escape')
+  await customer.getByRole('tab', { name: 'Statement' }).click()
+  await shows(customer, new RegExp(`^Left of your plan: month: ${left.replace('.', '\\.')} credits`))
+  await shows(customer, /bought/)
+
+  const page = await visit(t, `${office.base}/admin`)
+  await signIn(page, office)
+  await page.evaluate("location.hash = '#/keys/famC'")
+  await shows(page, new RegExp(`^${left.slice(0, 5)}\\d* of 20$`))
+})
