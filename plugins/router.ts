@@ -134,8 +134,8 @@ class Routing {
     }
     const { retry } = typeOf(config, key)
     const parts = { retry, translate, compacting: compaction && compacting(x) }
-    const nobody = (): unknown => noneLeft(pool, upstreams, sends)
-    return firstServing(compaction ? nativeFirst(served) : served, parts, nobody)
+    const noneCanServe = (): unknown => noneLeft(pool, upstreams, sends)
+    return firstServing(compaction ? nativeFirst(served) : served, parts, noneCanServe)
   }
 
   #translated(x: Known, client: Format, { format, upstream }: Candidate): Promise<Translation> | Translation {
@@ -186,16 +186,16 @@ class RaisedLimit {
 
 /**
  * Returns a route that begins with the first candidate that the request can be translated for.
- * @param nobody returns the error if there is no candidate
+ * @param noneCanServe returns the error if there is no candidate
  * @param reason why the request cannot be translated for the candidates before these
  */
 function firstServing(
   [first, ...others]: Candidate[],
   parts: Omit<RouteParts, 'candidates' | 'translation'>,
-  nobody: () => unknown,
+  noneCanServe: () => unknown,
   reason?: unknown,
 ): BuiltInGiven<'route'> | Promise<BuiltInGiven<'route'>> {
-  if (!first) throw reason ?? nobody()
+  if (!first) throw reason ?? noneCanServe()
   const given = (translation?: Translation): BuiltInGiven<'route'> => ({
     route: new Route({ ...parts, candidates: [first, ...others], translation }),
   })
@@ -203,7 +203,7 @@ function firstServing(
     const different = others.filter(
       each => each.format !== first.format || each.upstream.compaction !== first.upstream.compaction,
     )
-    return firstServing(different, parts, nobody, reason ?? thrown)
+    return firstServing(different, parts, noneCanServe, reason ?? thrown)
   }
   try {
     const translation = parts.translate(first)

@@ -146,7 +146,7 @@ export default defineBuiltIn({
             const plan = text === undefined ? null : operator.planFacts(planFrom(text), host.now())
             const data = { key, key_type: type, name, label, balance_id: account, balance: credits(after), plan }
             const falls = (below: bigint): boolean => before >= below && after < below
-            // A valid plan goes on without credits. What is left of it is told by `plan.low`.
+            // A key with a valid plan is served without credits. The notice `plan.low` tells what is left of the plan.
             if (plan?.valid !== true && falls(leasts.get(type) ?? leastOfAll)) tell('key.exhausted', data)
             else if (falls(low)) tell('key.low', data)
           }

@@ -233,6 +233,26 @@ t.test('a file has at most 400 lines and begins with a comment that says what it
   t.end()
 })
 
+t.test('a file of the script of the store has at most 400 lines and begins with a comment', t => {
+  const folder = join(ROOT, 'core/ledger/script')
+  const files = readdirSync(folder).filter(name => name.endsWith('.lua'))
+  const texts = files.map(name => ({ name, text: readFileSync(join(folder, name), 'utf8') }))
+  const broken = (breaks: (text: string) => boolean): string[] =>
+    texts.filter(({ text }) => breaks(text)).map(({ name }) => name)
+  t.ok(texts.length > 0)
+  keeps(
+    t,
+    'at most 400 lines',
+    broken(text => text.split('\n').length > LINES_MAX),
+  )
+  keeps(
+    t,
+    'begins with a comment',
+    broken(text => !text.startsWith('--')),
+  )
+  t.end()
+})
+
 t.test('every export has a doc comment', t => {
   const exported =
     /^export (?:default |abstract |async )?(?:const|let|function\*?|class|interface|type|definePlugin)\b(?! (?:\*|\{))/

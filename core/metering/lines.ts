@@ -65,7 +65,7 @@ class Line {
   readonly #lookMs: number
   /** Runs while a request waits. */
   #looking: NodeJS.Timeout | undefined
-  /** Whether the first asks because it looked. It also gets a slot that becomes free meanwhile, so nobody is called. */
+  /** Whether the first asks because it looked. It also gets a slot that becomes free meanwhile, so no other request is called. */
   #isLooking = false
 
   constructor(lookMs: number) {
@@ -106,7 +106,7 @@ class Line {
     }
   }
 
-  /** Asks without having waited. The slot that it gets is none of those that are kept for others. */
+  /** Asks for a request that has not waited. The slot that it gets is no longer free for the requests that wait. */
   async askFirst<T extends Answer>(request: () => Promise<T>): Promise<T> {
     const answer = await this.ask(request)
     if (answer.kind === 'held' && this.#ended > 0) this.#ended--

@@ -120,6 +120,8 @@ export async function requestStory(
   const key = await records.keys.get(owner)
   const type = key?.type ?? entry?.notes.type ?? ''
   const { paid, from, cost, margin } = moneyLine(entry ?? NO_ENTRY)
+  const attempts = failure?.story.attempts ?? entry?.notes.attempts ?? []
+  const accounts = failure?.story.accounts ?? []
   return {
     id,
     key: owner,
@@ -127,8 +129,8 @@ export async function requestStory(
     who: failure?.who ?? null,
     code: failure?.code ?? entry?.notes.errorCode ?? null,
     words: failure?.words ?? null,
-    attempts: failure?.story.attempts ?? entry?.notes.attempts ?? [],
-    accounts: failure?.story.accounts ?? [],
+    attempts,
+    accounts,
     charge: formatCredits(paid),
     paid_from: from,
     refunded: refund ? formatCredits(-moneyLine(refund).paid) : null,
@@ -140,8 +142,8 @@ export async function requestStory(
         : [
             ...sent(id, failure, entry, { id: owner, type, name: key?.name ?? '' }),
             ...held(failure),
-            ...(failure?.story.attempts ?? entry?.notes.attempts ?? []).map(tried),
-            ...(failure?.story.accounts ?? []).map(({ account, state }) => `The state of ${account} was: ${state}.`),
+            ...attempts.map(tried),
+            ...accounts.map(({ account, state }) => `The state of ${account} was: ${state}.`),
             ...(failure ? failed(failure, type, config) : [ENDED[entry?.notes.status ?? 'broken'] ?? 'It failed.']),
             ...charged(entry, config),
             ...read(failure),

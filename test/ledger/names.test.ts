@@ -1,12 +1,13 @@
-import { readFileSync } from 'node:fs'
+import { readdirSync, readFileSync } from 'node:fs'
 import t from 'tap'
 import { FIELDS, operation, OPERATIONS, scriptOf } from '../../core/ledger/script/names.ts'
 import { StoreKeys } from '../../core/ledger/script/store-keys.ts'
 import { rowsOf } from '../tables.ts'
 
 const FOLDER = new URL('../../core/ledger/script/', import.meta.url)
-const text = ['common', 'quotas', 'holds', 'ends', 'accounts', 'batch']
-  .map(name => readFileSync(new URL(`${name}.lua`, FOLDER), 'utf8'))
+const text = readdirSync(FOLDER)
+  .filter(name => name.endsWith('.lua'))
+  .map(name => readFileSync(new URL(name, FOLDER), 'utf8'))
   .join('\n')
 
 /** The text of each operation of the script, by its name. */

@@ -87,8 +87,8 @@ t.test('places that become free while few wait serve the requests that come behi
   for (let nth = 0; nth < 4; nth++) places.end()
   all.push(...names.slice(5).map(name => places.ask(name)))
   await turns()
-  t.same(places.served, names, 'nobody has to look')
-  t.equal(places.asked.length, names.length + 1, 'and nobody asks in vain')
+  t.same(places.served, names, 'each is served when a slot becomes free')
+  t.equal(places.asked.length, names.length + 1, 'one request asks twice, and no other')
   await Promise.all(all)
 })
 

@@ -14,7 +14,7 @@ interface Known {
   readonly cleo: string
   readonly dear: string
   readonly mixed: string
-  readonly nobody: string
+  readonly unserved: string
   readonly refunded: string
 }
 
@@ -79,8 +79,8 @@ const QUESTIONS: readonly Question<Known>[] = [
     shows: /Cleo[^]*Phone|Phone[^]*Cleo/,
   },
   {
-    question: 'Nobody could serve me: what was it?',
-    command: ({ nobody }) => ['why', nobody],
+    question: 'Why could no account serve my request?',
+    command: ({ unserved }) => ['why', unserved],
     says: /The state of famC\/1 was: disabled[^]*\nSee upstreams\.famC\.accounts, line \d+ of gateway\.yaml\./,
     area: ({ bob }) => `failures?key=${bob}&code=overloaded`,
     press: pressFirst,
@@ -144,20 +144,20 @@ t.test('the support of a shop with three plans finds each answer on one page and
   const mixed = await ask(cleo)
   await ask(phone)
   await place.run('upstreams', 'disable', 'famC/1')
-  let nobody = ''
+  let unserved = ''
   await until(async () => {
-    nobody = await ask(bob)
+    unserved = await ask(bob)
     return status === 503
   })
   await place.run('upstreams', 'enable', 'famC/1')
-  for (const id of [mixed, nobody]) await until(async () => (await place.run('why', id)).code === 0)
+  for (const id of [mixed, unserved]) await until(async () => (await place.run('why', id)).code === 0)
   await answered(t, { place, running }, QUESTIONS, {
     ann: ann.id,
     bob: bob.id,
     cleo: cleo.id,
     dear,
     mixed,
-    nobody,
+    unserved,
     refunded,
   })
 })

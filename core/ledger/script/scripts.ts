@@ -28,6 +28,7 @@ const FILES = [
   'holds.lua',
   'ends.lua',
   'accounts.lua',
+  'kept.lua',
   'batch.lua',
 ] as const
 
