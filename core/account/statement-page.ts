@@ -128,7 +128,7 @@ function lineView(line: StatementLine, account: string, plan: Plan | undefined):
   return {
     number: booking.number,
     type: typeOf(line),
-    key: of.kind === 'exchange' ? (entry?.key ?? account) : null,
+    key: of.kind === 'exchange' ? (of.key ?? account) : null,
     begun_at: isoTime(begunAt),
     booked_at: isoTime(booking.at),
     ...amounts(line),

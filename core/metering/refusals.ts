@@ -5,7 +5,7 @@ import type { Key } from '../keys/keys.ts'
 import type { HoldAnswer, HoldRequest, Limited } from '../ledger/hold.ts'
 import { formatCredits } from '../money/credits.ts'
 import type { KeyLimits } from '../plans/limits.ts'
-import { amountIn, isValid, type Plan, usableAgainAt } from '../plans/plan.ts'
+import { isValid, limitIn, type Plan, usableAgainAt } from '../plans/plan.ts'
 import { type RateNow, ratesNow } from '../plans/rates.ts'
 
 /** Who is refused, and when. */
@@ -89,7 +89,7 @@ function ofWindow(
   const window = isOfKey ? undefined : plan?.windows[place]
   const unit = window?.unit ?? 'credits'
   const shown = (number: bigint): string => (unit === 'credits' ? formatCredits(number) : String(number))
-  const most = window && plan ? amountIn(plan, place, now) : (limits.creditsPerDay ?? 0n)
+  const most = window && plan ? limitIn(plan, place, now).limit : (limits.creditsPerDay ?? 0n)
   const of = window
     ? `your ${lengthWords(window.per)}${window.models ? ` for ${window.models.join(', ')}` : ''}`
     : 'the day of this key'

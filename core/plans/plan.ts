@@ -159,11 +159,18 @@ function since(reset: number | undefined, { from, until }: Span): Span {
   return { from: reset !== undefined && reset > from && reset < until ? reset : from, until }
 }
 
-/** Returns how much may be used in a window: its amount, and what was added by hand. */
-export function amountIn(plan: Plan, place: number, now: number): bigint {
+/** Returns how much may be used in a window: its amount, what was added by hand, and less what was used before an import. */
+function amountIn(plan: Plan, place: number, now: number): bigint {
+  const { limit, before } = limitIn(plan, place, now)
+  return limit - before
+}
+
+/** Returns the limit of a window as people see it, and what of it was used before an import. */
+export function limitIn(plan: Plan, place: number, now: number): { readonly limit: bigint; readonly before: bigint } {
   const { amount } = plan.windows[place] as PlanWindow
   const extra = plan.extras?.[place]
-  return extra && now < extra.until ? amount + BigInt(extra.amount) : amount
+  const more = extra && now < extra.until ? BigInt(extra.amount) : 0n
+  return more < 0n ? { limit: amount, before: -more } : { limit: amount + more, before: 0n }
 }
 
 /** The kinds of windows, as the script names them. */

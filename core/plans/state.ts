@@ -1,6 +1,6 @@
 /** What the store has of windows: the text of windows.lua, read for people. */
 import { firstPart, ROLLING_PARTS, type Span } from './calendar.ts'
-import { amountIn, isValid, KINDS, type Plan, spanOf, usableAgainAt } from './plan.ts'
+import { isValid, KINDS, limitIn, type Plan, spanOf, usableAgainAt } from './plan.ts'
 import type { PlanWindow } from './terms.ts'
 
 /** What was used of a window. Numbers are nano-credits, requests or tokens. */
@@ -92,9 +92,10 @@ export function windowViews(
   const states = statesIn(text)
   return plan.windows.map((window, place) => {
     const state = states.shape === plan.shape ? states.byPlace.get(place) : undefined
-    const limit = amountIn(plan, place, now)
+    const { limit, before } = limitIn(plan, place, now)
     const reset = plan.resets?.[place] ?? 0
-    const { used, held, from, resetsAt } = current(state, spanOf(plan, place, now) ?? reset, window, now)
+    const { held, from, resetsAt, ...since } = current(state, spanOf(plan, place, now) ?? reset, window, now)
+    const used = before + since.used
     const left = limit - used - held
     const again = usableAgainAt(resetsAt, plan, expiresAt)
     return { place, window, limit, used, held, left: left > 0n ? left : 0n, from, resetsAt: again }

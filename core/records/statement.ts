@@ -18,10 +18,15 @@ export interface StatementLine {
   readonly ofPlan: bigint
   /** What was granted less what was charged after it. */
   readonly balance: bigint
-  /** What is booked. An exchange whose end was replaced has no entry any more, only its id. */
+  /** What is booked. An exchange whose end was replaced has no entry any more, only its id. Its key is undefined if nothing names it. */
   readonly of:
     | { readonly kind: 'grant'; readonly grant: Pick<Grant, 'id' | 'notes'> }
-    | { readonly kind: 'exchange'; readonly id: string; readonly entry: HistoryEntry | undefined }
+    | {
+        readonly kind: 'exchange'
+        readonly id: string
+        readonly key: string | undefined
+        readonly entry: HistoryEntry | undefined
+      }
   /** The model of an exchange. */
   readonly model: string | undefined
   /** The number of the line that it corrects: the same exchange ended before. */
@@ -125,7 +130,7 @@ export async function statementOf(
     ...(await entriesOf([...usual, ...late])).map(entry => exchangeLine(entry, replaced)),
     ...replaced
       .filter(({ id }) => isWhole || (later.get(id)?.key ?? account) === key)
-      .flatMap(end => replacedLine(end, replaced, later.get(end.id)?.notes.model)),
+      .flatMap(end => replacedLine(end, replaced, later.get(end.id))),
     ...grants.map(grantLine),
   ])
     if (line.booking.number < below) lines.set(line.booking.number, line)
@@ -196,14 +201,14 @@ function exchangeLine(entry: HistoryEntry, replaced: readonly Replaced[]): State
     amount: charge - entry.charge,
     ofPlan: covered - (entry.plan?.covered ?? 0n),
     balance: entry.balance,
-    of: { kind: 'exchange', id: entry.id, entry },
+    of: { kind: 'exchange', id: entry.id, key: entry.key, entry },
     model: entry.notes.model,
     corrects: first,
   }
 }
 
-/** @param model of the exchange */
-function replacedLine(end: Replaced, replaced: readonly Replaced[], model: string | undefined): StatementLine[] {
+/** @param now the entry that has replaced this end */
+function replacedLine(end: Replaced, replaced: readonly Replaced[], now: HistoryEntry | undefined): StatementLine[] {
   if (end.number === undefined) return []
   const own = replaced.filter(({ id }) => id === end.id)
   const { charge, covered, first } = bookedBefore(own.slice(0, own.indexOf(end)))
@@ -214,8 +219,8 @@ function replacedLine(end: Replaced, replaced: readonly Replaced[], model: strin
       amount: charge - end.charge,
       ofPlan: covered - end.covered,
       balance: bigintOf(end.row, 'balance'),
-      of: { kind: 'exchange', id: end.id, entry: undefined },
-      model,
+      of: { kind: 'exchange', id: end.id, key: now?.key, entry: undefined },
+      model: now?.notes.model,
       corrects: first,
     },
   ]

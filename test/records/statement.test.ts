@@ -140,16 +140,18 @@ onRecords('a correction names the line that it corrects, and both times are told
   const records = await open()
   const key = keyRecord()
   await records.keys.add([key], 100n, NOW)
-  const dead = ended(key.id, 1, { kind: 'reaped', charge: 4n })
+  const second = keyRecord({ account: key.id })
+  await records.keys.add([second], 0n, NOW)
+  const dead = ended(key.id, 1, { key: second.id, kind: 'reaped', charge: 4n })
   await records.recorder.record([dead], new Map())
   await records.recorder.record(
-    [ended(key.id, 2, { id: dead.id, kind: 'late', charge: 9n, at: NOW + DAY_MS })],
+    [ended(key.id, 2, { id: dead.id, key: second.id, kind: 'late', charge: 9n, at: NOW + DAY_MS })],
     new Map(),
   )
   const { lines } = await statement(records, key.id)
   t.match(lines, [
-    { booking: { number: 3 }, amount: -5n, balance: 91n, corrects: 2, of: { id: dead.id } },
-    { booking: { number: 2 }, amount: -4n, balance: 96n, corrects: undefined, of: { id: dead.id } },
+    { booking: { number: 3 }, amount: -5n, balance: 91n, corrects: 2, of: { id: dead.id, key: second.id } },
+    { booking: { number: 2 }, amount: -4n, balance: 96n, corrects: undefined, of: { id: dead.id, key: second.id } },
     { booking: { number: 1, at: NOW }, begunAt: NOW, amount: 100n, balance: 100n },
   ])
   t.equal(lines[0]?.begunAt, dead.at)

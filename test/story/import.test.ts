@@ -262,9 +262,13 @@ t.test('a plan is given by its columns only, for one key and for several, and wh
   t.match(await send(true), { status: 200, json: { to_import: 4, new_balances: 3, plans: 2, credits_after: '5' } })
   t.match(await send(false), { status: 200, json: { imported: 4, plans: 2, in_force: true } })
   t.match(await gateway.balance(secret('annb')), {
-    plan: { valid: true, ends_at: '2099-01-31T00:00:00.000Z', windows: [{ limit: 18.56, used: 0, remaining: 18.56 }] },
+    plan: { valid: true, ends_at: '2099-01-31T00:00:00.000Z', windows: [{ limit: 20, used: 1.44, remaining: 18.56 }] },
   })
-  t.match(await gateway.balance(secret('bob')), { plan: { windows: [{ limit: 0, remaining: 0 }] } }, 'no less than all')
+  t.match(
+    await gateway.balance(secret('bob')),
+    { plan: { windows: [{ limit: 20, used: 20, remaining: 0 }] } },
+    'no less than all',
+  )
   t.match(await gateway.balance(secret('cleo')), { plan: null, balance: 5 })
   for (const [more, reason] of [
     [{ plan: 'famA' }, /a key type that has a plan/],
@@ -280,7 +284,7 @@ t.test('a plan is given by its columns only, for one key and for several, and wh
   t.match((await api('POST', '/keys/import', { keys: longer, per_credit: '1000' })).json, { imported: 1, plans: 0 })
   t.match(
     await gateway.balance(secret('annd')),
-    { plan: { windows: [{ limit: 18.56 }] } },
+    { plan: { windows: [{ used: 1.44 }] } },
     'a longer file states it again',
   )
   const differing = [row('erik', { ...anna, external_id: 'e' }), row('erika', { external_id: 'e', plan: 'famC' })]
@@ -303,7 +307,12 @@ t.test('what was used of an imported plan is forgotten by a reset, and needs a w
   t.match((await api('POST', '/keys/import', { keys: [row('famA')] })).json.refused, [{ reason: /counts all models/ }])
   t.match(await api('POST', '/keys/import', { keys: [row('famC')] }), { json: { imported: 1 } })
   const id = await gateway.id(secret('fred'))
-  t.match(await gateway.balance(secret('fred')), { plan: { windows: [{ limit: 1 }] } })
+  t.match(await gateway.balance(secret('fred')), { plan: { windows: [{ limit: 5, used: 4, remaining: 1 }] } })
+  t.match(await gateway.call(CHAT, { key: secret('fred'), body: BODY }), { status: 200 })
+  t.match(await gateway.call(CHAT, { key: secret('fred'), body: BODY }), {
+    status: 429,
+    json: { error: { message: /^The 5 requests of your month are used/ } },
+  })
   const reset = await api('POST', `/balances/${id}/plan/reset`, { window: 1, reason: 'sorry' })
   t.equal(reset.status, 200)
   t.match(await gateway.balance(secret('fred')), { plan: { windows: [{ limit: 5, remaining: 5 }] } })

@@ -1,5 +1,5 @@
 /** Dialogs. The browser keeps the focus in them, and gives it back when they close. */
-import { button, fill, h, icon } from './dom.js'
+import { box, button, fill, h, icon } from './dom.js'
 
 /**
  * Opens a dialog.
@@ -8,7 +8,7 @@ import { button, fill, h, icon } from './dom.js'
  * @returns {{ body: HTMLElement, close: () => void, closed: Promise<void> }}
  */
 export function openDialog(title, { mayClose = () => true, wide = false } = {}) {
-  const body = h('div', { class: 'dialog-body' })
+  const body = box('dialog-body')
   const leave = () => mayClose() && dialog.close()
   const heading = h('h2', { id: 'dialog-title' }, title)
   const dialog = h(

@@ -20,6 +20,11 @@ export function h(tag, props = {}, ...children) {
   return element
 }
 
+/** Makes a `div` of a class. @param {string} name @param {...any} children @returns {any} */
+export function box(name, ...children) {
+  return h('div', { class: name }, ...children)
+}
+
 /** @param {any[]} children @returns {(Node | string)[]} */
 function flat(children) {
   return children.flat(Infinity).filter(child => child !== null && child !== undefined && child !== false)
@@ -85,9 +90,8 @@ export function field(label, control, hint) {
   const id = `field-${++fields}`
   control.id = id
   if (hint) control.setAttribute('aria-describedby', `${id}-hint`)
-  return h(
-    'div',
-    { class: 'field' },
+  return box(
+    'field',
     h('label', { for: id }, label),
     control,
     hint && h('p', { class: 'hint', id: `${id}-hint` }, hint),

@@ -1,6 +1,6 @@
 /** Secrets that a person sees once. */
 import { openDialog } from './dialog.js'
-import { button, fill, h } from './dom.js'
+import { box, button, fill, h } from './dom.js'
 import { copyButton, csvLine, save } from './give.js'
 
 /**
@@ -40,7 +40,7 @@ export async function showSecrets(title, { rows, member, columns }, { words = []
     words,
     h('p', {}, h('strong', {}, 'This is shown only once.'), ' Only a hash is stored.'),
     area,
-    h('div', { class: 'row' }, copyAll, download, actions),
+    box('row', copyAll, download, actions),
     warning,
   )
   area.focus()

@@ -1,5 +1,5 @@
 /** Tabs. The arrow keys move between them, as people who use the keyboard expect. */
-import { h } from './dom.js'
+import { box, h } from './dom.js'
 
 /**
  * Makes a row of tabs with their panels.
@@ -46,7 +46,7 @@ export function tabRow(tabs, { label, chosen = tabs[0]?.id, onChoice = () => {} 
     buttons[next].focus()
     choose(tabs[next].id)
   })
-  const element = h('div', { class: 'tabbed' }, list, panel)
+  const element = box('tabbed', list, panel)
   choose(chosen)
   return { element, choose }
 }

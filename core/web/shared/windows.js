@@ -1,5 +1,5 @@
 /** The windows of a plan: what is used of each, and when it begins anew. */
-import { h } from './dom.js'
+import { box, h } from './dom.js'
 import { meter, partOf } from './figures.js'
 import { amount, distance, number, time } from './format.js'
 
@@ -21,12 +21,10 @@ export function windowBar(window) {
   const { unit, limit, used, left, resetsAt } = window
   const shown = value => (unit === 'credits' ? amount(value) : number(Number(value)))
   const part = partOf(Number(used), Number(limit))
-  return h(
-    'div',
-    { class: 'stack' },
-    h(
-      'div',
-      { class: 'row apart' },
+  return box(
+    'stack',
+    box(
+      'row apart',
       h('span', { class: 'break' }, nameOf(window)),
       h('strong', {}, `${shown(left)} of ${shown(limit)} left`),
     ),

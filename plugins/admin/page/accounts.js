@@ -1,6 +1,6 @@
 /** The accounts of the upstreams: whether they can be asked, and what is left of their quotas. */
 import { call, read } from './api.js'
-import { announce, button, fill, h } from './dom.js'
+import { announce, box, button, fill, h } from './dom.js'
 import { confirmed } from './dialog.js'
 import { meter, partOf } from './figures.js'
 import { amount, distance, duration, number, time } from './format.js'
@@ -8,12 +8,10 @@ import { amount, distance, duration, number, time } from './format.js'
 /** A quota with what is used of it. @param {string} account @param {any} quota */
 export function quotaLine(account, quota) {
   const part = partOf(Number(quota.used), Number(quota.credits))
-  return h(
-    'div',
-    { class: 'stack' },
-    h(
-      'div',
-      { class: 'row apart' },
+  return box(
+    'stack',
+    box(
+      'row apart',
       h('span', {}, `${account}: quota ${quota.unit === 'cost' ? 'in cost ' : ''}per ${quota.window}`),
       h('span', {}, `${amount(quota.used)} of ${amount(quota.credits)} credits used`),
     ),
@@ -36,12 +34,7 @@ function accountCard(account, actions) {
   return h(
     'section',
     { class: 'card stack' },
-    h(
-      'div',
-      { class: 'row apart' },
-      h('h2', { class: 'break' }, account.account),
-      h('div', { class: 'row' }, healthChip(account)),
-    ),
+    box('row apart', h('h2', { class: 'break' }, account.account), box('row', healthChip(account))),
     h(
       'p',
       { class: 'muted' },
@@ -56,9 +49,8 @@ function accountCard(account, actions) {
         account.last_failure,
       ),
     actions &&
-      h(
-        'div',
-        { class: 'row' },
+      box(
+        'row',
         account.health === 'disabled'
           ? button('Enable', actions.act(account.account, 'enable', 'The account is asked again.'), {
               class: 'button small',
@@ -87,7 +79,7 @@ function accountCard(account, actions) {
 
 /** @param {HTMLElement} place @param {string[]} _path @param {any} session */
 export async function accountsArea(place, _path, session) {
-  const list = h('div', { class: 'grid' })
+  const list = box('grid')
   fill(place, h('h1', {}, 'Accounts of the upstreams'), list)
   const load = async () => {
     const { data } = await read('/accounts')

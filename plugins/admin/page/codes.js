@@ -1,6 +1,6 @@
 /** Redeem codes. */
 import { call, onceOnly, read } from './api.js'
-import { announce, button, field, fill, h, select } from './dom.js'
+import { announce, box, button, field, fill, h, select } from './dom.js'
 import { askInDialog, confirmed } from './dialog.js'
 import { amount, number, time, wholeNumber } from './format.js'
 import { areaLink, pagedList } from './list.js'
@@ -92,8 +92,8 @@ async function createCodes(types) {
   const done = await askInDialog(
     'Create codes',
     [
-      h('div', { class: 'fields' }, field('What a code gives', kind), field('Key type', type)),
-      h('div', { class: 'fields' }, creditsField, field('Number of codes', count)),
+      box('fields', field('What a code gives', kind), field('Key type', type)),
+      box('fields', creditsField, field('Number of codes', count)),
       daysField,
       field('Batch', batch, 'A name by which you find these codes again, and cancel those that are not used.'),
       field('The codes expire on', expires, 'Empty: never.'),

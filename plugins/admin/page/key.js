@@ -1,7 +1,7 @@
 /** One key: what is left, how it was used, and everything that an operator can do with it. */
 import { call, onceOnly, read } from './api.js'
 import { dayChart } from './chart.js'
-import { announce, button, field, fill, h } from './dom.js'
+import { announce, box, button, field, fill, h } from './dom.js'
 import { askInDialog, confirmed } from './dialog.js'
 import { figures } from './figures.js'
 import { amount, day, distance, lastDays, time } from './format.js'
@@ -20,7 +20,7 @@ const DAYS = 30
 export async function keyArea(place, [id = ''], session) {
   const base = `/keys/${encodeURIComponent(id)}`
   const days = lastDays(DAYS)
-  const head = h('div', { class: 'stack' })
+  const head = box('stack')
   const plan = h('section', { class: 'card stack' })
   const chart = h('section', { class: 'card' })
   const statement = h('div', {})
@@ -72,12 +72,10 @@ export async function keyArea(place, [id = ''], session) {
 }
 
 function header(key) {
-  return h(
-    'div',
-    { class: 'row apart' },
-    h(
-      'div',
-      { class: 'row' },
+  return box(
+    'row apart',
+    box(
+      'row',
       h('a', { href: `#/keys/${encodeURIComponent(key.type)}` }, 'Keys'),
       h('h1', { class: 'break' }, key.name || key.hint),
       statusChip(key.status),

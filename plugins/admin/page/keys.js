@@ -1,6 +1,6 @@
 /** Keys: a tab for each type, a table of them, and the dialogs that make new ones. */
 import { call, onceOnly, read } from './api.js'
-import { button, field, fill, h, select } from './dom.js'
+import { box, button, field, fill, h, select } from './dom.js'
 import { askInDialog } from './dialog.js'
 import { meter, partOf } from './figures.js'
 import { amount, distance, number, time, wholeNumber } from './format.js'
@@ -63,7 +63,7 @@ async function keysPanel(panel, types, type, session) {
   const mayChange = session.token.scope !== 'read'
   const facts = h('div', {})
   const place = h('div', {})
-  fill(panel, h('div', { class: 'stack' }, facts, place))
+  fill(panel, box('stack', facts, place))
   const list = pagedList(place, {
     path: '/keys',
     caption: type ? `${type.name} keys` : 'Keys of all types',
@@ -132,9 +132,8 @@ export function leftWords({ left_of: all, used_of_plan: ofPlan, balance }) {
 function leftCell(row) {
   const [left, all] = [Number(row.left), Number(row.left_of)]
   const used = all > 0 ? partOf(all - left, all) : 1
-  return h(
-    'div',
-    { class: 'left-cell' },
+  return box(
+    'left-cell',
     h('span', { title: `${amount(row.left)} ${leftWords(row)}` }, `${amount(row.left)} of ${amount(row.left_of)}`),
     meter(used, { left: true }),
   )
@@ -147,9 +146,8 @@ async function typeFacts(type) {
   return h(
     'section',
     { class: 'card' },
-    h(
-      'div',
-      { class: 'row apart' },
+    box(
+      'row apart',
       h('strong', {}, `Requests go through ${own.map(({ account }) => account).join(', ')}`),
       h('span', { class: 'muted' }, `${type.models.length} models, default ${type.default_model}`),
     ),
@@ -179,9 +177,8 @@ function dayAfter(days) {
 /** A field for a day in the future, with the usual choices. @param {string} label @param {string} value */
 export function expiryField(label, value = '') {
   const input = h('input', { type: 'date', value })
-  const quick = h(
-    'div',
-    { class: 'quick' },
+  const quick = box(
+    'quick',
     EXPIRIES.map(([name, days]) =>
       button(
         name,
@@ -194,9 +191,8 @@ export function expiryField(label, value = '') {
   )
   return {
     input,
-    element: h(
-      'div',
-      { class: 'field' },
+    element: box(
+      'field',
       field(
         label,
         input,
@@ -215,9 +211,8 @@ function sharedFields() {
     'details',
     {},
     h('summary', {}, 'Several keys on one balance'),
-    h(
-      'div',
-      { class: 'fields' },
+    box(
+      'fields',
       field('Balance', balance, 'The id of a balance from which they spend, instead of credits of their own.'),
       field('Cap of each', cap, 'The most that a key may use in its life. Empty: no limit but the balance.'),
     ),
@@ -247,9 +242,8 @@ async function createKeys(types, type) {
   const done = await askInDialog(
     'Create keys',
     [
-      h(
-        'div',
-        { class: 'fields' },
+      box(
+        'fields',
         field('Type', kind),
         field('Credits of each', credits, 'May be empty for a type with a plan.'),
         field('Number of keys', count),

@@ -1,6 +1,6 @@
 /** Lists that come in pages: filters above, a table, and the buttons to the next page. */
 import { csvAddress, read } from './api.js'
-import { debounced, fill, h, icon } from './dom.js'
+import { box, debounced, fill, h, icon } from './dom.js'
 import { fromAddress, toAddress } from './filters.js'
 import { pager } from './pager.js'
 import { classOf, emptyRow, rowOf, scrolling } from './table.js'
@@ -25,7 +25,7 @@ export function pagedList(place, list) {
   /** @type {AbortController | undefined} */
   let running
   const body = h('tbody', {})
-  const foot = h('div', { class: 'row end' })
+  const foot = box('row end')
   const fault = h('div', {})
   const heads = columns.map(column => headOf(column, sortBy))
   const table = scrolling(caption, `cards ${className}`, heads, body)
@@ -75,7 +75,7 @@ export function pagedList(place, list) {
 
   if (address) fromAddress(filters)
   const form = labels.length > 0 && filterForm(labels, () => void first())
-  const buttons = actions.length > 0 && h('div', { class: 'row' }, actions)
+  const buttons = actions.length > 0 && box('row', actions)
   fill(place, h('section', { class: 'card stack' }, form, buttons, fault, table, foot))
   void load()
   return { reload: load }

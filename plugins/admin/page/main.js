@@ -4,7 +4,7 @@ import { call, read, useSession } from './api.js'
 import { auditArea, configurationArea, tokensArea } from './office.js'
 import { codesArea } from './codes.js'
 import { closeDialogs } from './dialog.js'
-import { announceFaults, button, field, fill, h } from './dom.js'
+import { announceFaults, box, button, field, fill, h } from './dom.js'
 import { failuresArea } from './failures.js'
 import { keysArea } from './keys.js'
 import { keyArea } from './key.js'
@@ -55,7 +55,7 @@ async function showArea() {
       link.scrollIntoView({ block: 'nearest', inline: 'center' })
     } else link.removeAttribute('aria-current')
   document.title = `${AREAS[current]?.name} – Tollgate admin`
-  const place = h('div', { class: 'stack' })
+  const place = box('stack')
   fill(content, place)
   try {
     const ended = await AREAS[area]?.show(place, path, session)

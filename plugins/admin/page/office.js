@@ -1,6 +1,6 @@
 /** Tokens, the audit log, and the configuration in force. */
 import { call, onceOnly, read } from './api.js'
-import { announce, button, field, fill, h, select } from './dom.js'
+import { announce, box, button, field, fill, h, select } from './dom.js'
 import { askInDialog, confirmed } from './dialog.js'
 import { distance, time } from './format.js'
 import { showSecrets } from './secrets.js'
@@ -23,9 +23,8 @@ export async function tokensArea(place, _path, session) {
     fill(
       list,
       may &&
-        h(
-          'div',
-          { class: 'row' },
+        box(
+          'row',
           button('Create a token', async () => (await createToken()) && load(), { class: 'button primary' }),
         ),
       tableOf('Tokens, newest first', columns, data, { class: 'cards' }),
@@ -95,7 +94,7 @@ export function auditArea(place) {
     empty: 'No change matches.',
     columns: [
       { name: 'Time (UTC)', heading: true, cell: row => h('span', { class: 'nowrap' }, time(row.at)) },
-      { name: 'Who', cell: row => h('div', { class: 'break' }, row.actor) },
+      { name: 'Who', cell: row => box('break', row.actor) },
       { name: 'From', cell: row => row.address || '–' },
       { name: 'Action', cell: row => h('span', { class: 'mono' }, row.action) },
       {
@@ -125,9 +124,8 @@ export async function configurationArea(place) {
       { class: 'muted' },
       'Edit the file; a running gateway applies a valid one by itself. Credentials are hidden here.',
     ),
-    h(
-      'div',
-      { class: 'code' },
+    box(
+      'code',
       h('header', {}, h('span', { class: 'break' }, file)),
       h('pre', { class: 'config', tabindex: '0', 'aria-label': 'The text of the configuration' }, text),
     ),

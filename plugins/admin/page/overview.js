@@ -2,7 +2,7 @@
 import { LIVE, read } from './api.js'
 import { dayChart } from './chart.js'
 import { figures } from './figures.js'
-import { fill, h } from './dom.js'
+import { box, fill, h } from './dom.js'
 import { amount, duration, lastDays, number, percent } from './format.js'
 import { healthChip, quotaLine } from './accounts.js'
 import { hourChart } from './live.js'
@@ -18,14 +18,14 @@ export async function overviewArea(place) {
   const today = h('section', { class: 'card' })
   const days = h('section', { class: 'card' })
   const accounts = h('section', { class: 'card stack' })
-  const trouble = h('div', { class: 'stack' })
+  const trouble = box('stack')
   const soon = h('div', {})
   const attention = h('section', { class: 'card stack' }, h('h2', {}, 'Needs attention'), trouble, soon)
   const chart = hourChart()
   let removeDays = () => {}
   /** @type {any} */
   let yesterday
-  const head = h('div', { class: 'row apart' }, h('h1', {}, 'Overview'), state)
+  const head = box('row apart', h('h1', {}, 'Overview'), state)
   fill(place, head)
 
   const show = overview => {
@@ -104,9 +104,8 @@ function listen(show, say) {
 
 /** The keys that are used up soon, and what providers report that is not understood. */
 function soonTable({ running_out: keys, unread }) {
-  return h(
-    'div',
-    { class: 'stack' },
+  return box(
+    'stack',
     keys.length === 0 && unread.length === 0 && h('p', { class: 'empty' }, 'No key is used up within a week.'),
     h(
       'ul',
@@ -168,16 +167,13 @@ function sums(counts, { running, yesterday: before, hasCosts }) {
 }
 
 function accountLine(account) {
-  return h(
-    'div',
-    { class: 'stack' },
-    h(
-      'div',
-      { class: 'row apart' },
+  return box(
+    'stack',
+    box(
+      'row apart',
       h('strong', { class: 'break' }, account.account),
-      h(
-        'div',
-        { class: 'row' },
+      box(
+        'row',
         healthChip(account),
         h('span', { class: 'muted' }, `${number(account.requests)} requests, ${number(account.failures)} failed`),
       ),

@@ -1,7 +1,7 @@
 /** One request: what happened and why, what it cost, and what an operator can do about it. */
 import { call, read } from './api.js'
 import { chargeTable, paidWords } from './charge.js'
-import { announce, button, field, fill, h } from './dom.js'
+import { announce, box, button, field, fill, h } from './dom.js'
 import { askInDialog, openDialog } from './dialog.js'
 import { amount, duration, number, ofNano, time } from './format.js'
 import { copyButton } from './give.js'
@@ -44,16 +44,15 @@ function factsOf(row, close) {
 /** @param {any} row @param {{ session: any, reload: () => unknown }} options */
 export function requestDialog(row, { session, reload }) {
   const { body, close } = openDialog('Request', { wide: true })
-  const story = h('div', { class: 'stack' })
+  const story = box('stack')
   const mayRefund =
     session.token.scope !== 'read' && row.type !== 'credit' && !row.cost_nano.startsWith('-') && row.cost_nano !== '0'
   const refundButton =
     mayRefund && button('Refund', async () => (await refund(row)) && (close(), reload()), { class: 'button danger' })
   fill(
     body,
-    h(
-      'div',
-      { class: 'stack' },
+    box(
+      'stack',
       story,
       chargeTable(row),
       h(
@@ -61,9 +60,8 @@ export function requestDialog(row, { session, reload }) {
         { class: 'facts' },
         factsOf(row, close).map(([name, value]) => [h('dt', {}, name), h('dd', { class: 'break' }, value)]),
       ),
-      h(
-        'div',
-        { class: 'row' },
+      box(
+        'row',
         refundButton,
         h('a', { class: 'button', href: `#/key/${row.key}`, on: { click: close } }, 'All of this key'),
         copyButton(() => row.request_id, 'Copy the id'),

@@ -1,7 +1,7 @@
 /** Usage by day, model, key, type, account and status; and single requests. */
 import { csvAddress, read } from './api.js'
 import { dayChart } from './chart.js'
-import { field, fill, h, icon, select } from './dom.js'
+import { box, field, fill, h, icon, select } from './dom.js'
 import { fromAddress, times, toAddress } from './filters.js'
 import { paidCell } from './charge.js'
 import { amount, duration, lastDays, number, short, time } from './format.js'
@@ -54,9 +54,8 @@ export async function usageArea(place) {
     fill(
       table,
       usageTable(groups.data, by.value),
-      h(
-        'div',
-        { class: 'row end' },
+      box(
+        'row end',
         h('a', { class: 'button small', href: csvAddress('/usage', query), download: '' }, icon('download'), 'CSV'),
       ),
     )

@@ -1,6 +1,6 @@
 /** The requests of a key, newest first. */
 import { send } from './api.js'
-import { button, field, fill, h, icon, select } from './dom.js'
+import { box, button, field, fill, h, icon, select } from './dom.js'
 import { openDialog } from './dialog.js'
 import { amount, number, time } from './format.js'
 import { chargeTable, paidCell, paidWords } from './charge.js'
@@ -61,7 +61,7 @@ export function historyPanel(panel, info) {
       'section',
       { class: 'card stack' },
       form,
-      h('div', { class: 'row' }, csv, h('span', { class: 'muted' }, 'All times are UTC.')),
+      box('row', csv, h('span', { class: 'muted' }, 'All times are UTC.')),
       list.element,
     ),
   )
@@ -147,7 +147,7 @@ function details(entry) {
       'dl',
       { class: 'stack' },
       facts.map(([name, value]) =>
-        h('div', { class: 'row apart' }, h('dt', { class: 'muted' }, name), h('dd', { class: 'break' }, value)),
+        box('row apart', h('dt', { class: 'muted' }, name), h('dd', { class: 'break' }, value)),
       ),
     ),
     chargeTable(entry),

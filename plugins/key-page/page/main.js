@@ -1,6 +1,6 @@
 /** The customer's page: asks for a key, and shows what belongs to it. */
 import { currentKey, forgetKey, isKept, keyIn, keysWith, read, Refusal, useKey } from './api.js'
-import { announce, announceFaults, button, field, fill, h, icon } from './dom.js'
+import { announce, announceFaults, box, button, field, fill, h, icon } from './dom.js'
 import { historyPanel } from './history.js'
 import { keysPanel } from './keys.js'
 import { modelsPanel, priceTables } from './models.js'
@@ -78,7 +78,7 @@ function keyField() {
     input,
     'It is sent to this gateway only, in a header, and never becomes part of an address.',
   )
-  const secret = h('div', { class: 'secret' })
+  const secret = box('secret')
   input.replaceWith(secret)
   secret.append(input, eye)
   return { own, input }
@@ -112,9 +112,8 @@ async function showAsk(problem) {
   })
   fill(
     content,
-    h(
-      'div',
-      { class: 'stack' },
+    box(
+      'stack',
       h('section', { class: 'card ask' }, h('h1', {}, 'What is left of your key?'), form),
       h('section', { class: 'card ask' }, h('h2', {}, 'You have a code?'), redeem),
       settings.key_types?.length > 0 &&
@@ -148,9 +147,8 @@ async function showRefusal(thrown, turn) {
     const text = thrown instanceof Error ? thrown.message : 'Something went wrong.'
     fill(
       content,
-      h(
-        'div',
-        { class: 'stack ask' },
+      box(
+        'stack ask',
         h(
           'div',
           { class: 'banner warn', role: 'alert' },
@@ -184,9 +182,8 @@ function showDisabled(isDeleted) {
   showTop()
   fill(
     content,
-    h(
-      'div',
-      { class: 'stack ask' },
+    box(
+      'stack ask',
       h(
         'div',
         { class: 'banner bad', role: 'alert' },
@@ -259,7 +256,7 @@ function showInfo(info) {
       onChoice: id => history.replaceState(null, '', `#${id}`),
     },
   )
-  fill(content, h('div', { class: 'stack' }, headline, tabs.element))
+  fill(content, box('stack', headline, tabs.element))
 }
 
 /** A key in the address would be in the history of the browser and in the logs of every proxy. */

@@ -1,5 +1,5 @@
 /** Models with their prices. */
-import { fill, h } from './dom.js'
+import { box, fill, h } from './dom.js'
 import { amount } from './format.js'
 import { tableOf } from './table.js'
 
@@ -7,9 +7,8 @@ import { tableOf } from './table.js'
 export function modelsPanel(panel, info) {
   fill(
     panel,
-    h(
-      'div',
-      { class: 'stack' },
+    box(
+      'stack',
       h('section', { class: 'card' }, h('h2', {}, 'Models and prices'), priceTable(info, info.default_model)),
     ),
   )
@@ -17,9 +16,8 @@ export function modelsPanel(panel, info) {
 
 /** The tables of all key types. @param {any[]} types */
 export function priceTables(types) {
-  return h(
-    'div',
-    { class: 'stack' },
+  return box(
+    'stack',
     types.map((type, at) =>
       h(
         'details',

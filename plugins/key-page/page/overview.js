@@ -1,7 +1,7 @@
 /** What is left of a key, until when, and how it was used. */
 import { read } from './api.js'
 import { dayChart } from './chart.js'
-import { button, fill, h } from './dom.js'
+import { box, button, fill, h } from './dom.js'
 import { seriesOf } from './series.js'
 import { figures, meter, partOf } from './figures.js'
 import { windowBar } from './windows.js'
@@ -24,9 +24,8 @@ export function standing(info, contact) {
   return h(
     'section',
     { class: 'card answer' },
-    h(
-      'div',
-      { class: 'row apart' },
+    box(
+      'row apart',
       h('h1', { class: 'mono' }, info.label),
       h('span', { class: `chip ${TONES[state] ?? 'bad'}` }, WORDS[state] ?? state),
     ),
@@ -153,16 +152,14 @@ function advice(info, state, contact) {
     )
   const left = info.expires_at ? (Date.parse(info.expires_at) - Date.now()) / DAY_MS : Infinity
   if (left < SOON_DAYS)
-    return h(
-      'div',
-      { class: 'banner warn' },
+    return box(
+      'banner warn',
       h('strong', {}, `This key expires ${distance(info.expires_at)}.`),
       h('p', {}, 'Ask ', contact, ' to extend it.'),
     )
   if (state === 'low')
-    return h(
-      'div',
-      { class: 'banner warn' },
+    return box(
+      'banner warn',
       h('strong', {}, `At your usual use, ${amount(info.balance)} credits last for ${lasts(info)}.`),
       h('p', {}, 'Redeem a code below, or buy credits from ', contact, '.'),
     )
@@ -195,9 +192,8 @@ export async function overviewPanel(panel, info) {
   const { today, total } = info.usage
   fill(
     panel,
-    h(
-      'div',
-      { class: 'stack' },
+    box(
+      'stack',
       h(
         'section',
         { class: 'card' },
@@ -219,7 +215,7 @@ export async function overviewPanel(panel, info) {
         h('div', { class: 'row', role: 'group', 'aria-label': 'Time' }, spans),
         chart,
       ),
-      h('div', { class: 'grid' }, models(info), limits(info)),
+      box('grid', models(info), limits(info)),
     ),
   )
   await choose(30).catch(thrown => fill(chart, h('p', { class: 'empty' }, thrown.message)))
@@ -267,9 +263,8 @@ function limits(info) {
         h(
           'li',
           {},
-          h(
-            'div',
-            { class: 'row apart' },
+          box(
+            'row apart',
             h('span', {}, own ? `Your share ${window}` : `All customers together ${window}`),
             h('strong', {}, left(shown, usedUp)),
           ),

@@ -1,6 +1,6 @@
 /** A list of the key that comes in pages, newest first. */
 import { read } from './api.js'
-import { fill, h } from './dom.js'
+import { box, fill, h } from './dom.js'
 import { pager } from './pager.js'
 
 const PAGE = 50
@@ -21,7 +21,7 @@ export function pages(path, show) {
     element.setAttribute('aria-busy', 'true')
     try {
       const page = await read(path({ page_size: String(PAGE), ...(at.cursor && { cursor: at.cursor }) }))
-      if (own === turn) fill(element, show(page), h('div', { class: 'row end' }, at.buttons(page)))
+      if (own === turn) fill(element, show(page), box('row end', at.buttons(page)))
     } catch (thrown) {
       const message = thrown instanceof Error ? thrown.message : ''
       if (own === turn) fill(element, h('p', { class: 'fault', role: 'alert' }, message))

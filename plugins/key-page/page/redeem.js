@@ -1,7 +1,7 @@
 /** Redeeming a code: for credits, or for a new key. */
 import { read } from './api.js'
 import { closeDialogs } from './dialog.js'
-import { announce, button, field, fill, h } from './dom.js'
+import { announce, box, button, field, fill, h } from './dom.js'
 import { amount, day } from './format.js'
 import { showSecrets } from './secrets.js'
 
@@ -37,7 +37,7 @@ export function redeemForm({ hasKey = false, onCredits = () => {}, onKey = () =>
       })
       if (redeemed.kind !== 'key') {
         const [words, more] = wordsOf(redeemed)
-        fill(result, h('div', { class: 'banner good' }, h('strong', {}, words), h('p', {}, more)))
+        fill(result, box('banner good', h('strong', {}, words), h('p', {}, more)))
         announce(words)
         code.value = ''
         request = ''

@@ -1,5 +1,5 @@
 /** Set-up of clients for this very key: with its address, its models and the key itself. */
-import { button, fill, h, select, field } from './dom.js'
+import { box, button, field, fill, h, select } from './dom.js'
 import { copyButton } from './give.js'
 import { testCard } from './try.js'
 
@@ -136,7 +136,7 @@ export function setupPanel(panel, info, own, onSpent) {
     { value: info.default_model },
   )
   const hidden = h('input', { type: 'checkbox', checked: true })
-  const place = h('div', { class: 'stack' })
+  const place = box('stack')
   const offered = client => client.needs.find(endpoint => info.endpoints.includes(endpoint))
   /** @type {Client[]} */
   const clients = [...CLIENTS, { id: 'cc-switch', name: 'cc-switch', needs: [MESSAGES, RESPONSES], blocks: () => [] }]
@@ -168,19 +168,17 @@ export function setupPanel(panel, info, own, onSpent) {
   hidden.addEventListener('change', show)
   fill(
     panel,
-    h(
-      'div',
-      { class: 'stack' },
+    box(
+      'stack',
       h(
         'section',
         { class: 'card stack' },
-        h(
-          'div',
-          { class: 'fields' },
+        box(
+          'fields',
           field('Model', model),
           h('label', { class: 'check' }, hidden, 'Hide the key on the screen; copying gives all of it'),
         ),
-        h('div', { class: 'clients' }, h('nav', { 'aria-label': 'Clients' }, buttons), place),
+        box('clients', h('nav', { 'aria-label': 'Clients' }, buttons), place),
       ),
       testCard(info, onSpent),
     ),
@@ -191,9 +189,8 @@ export function setupPanel(panel, info, own, onSpent) {
 /** Says that a client cannot be used. @param {Client} client @param {string} type of the key */
 function notOffered({ name, needs }, type) {
   const formats = needs.map(each => each.replace('POST ', '')).join(' or ')
-  return h(
-    'div',
-    { class: 'banner warn' },
+  return box(
+    'banner warn',
     h('strong', {}, `This key cannot be used with ${name}.`),
     h('p', {}, `${name} calls ${formats}, which ${type} keys do not serve.`),
   )
@@ -201,9 +198,8 @@ function notOffered({ name, needs }, type) {
 
 /** @param {Block} block @param {string} real what is copied */
 function code({ title, text }, real) {
-  return h(
-    'div',
-    { class: 'code' },
+  return box(
+    'code',
     h(
       'header',
       {},
@@ -262,9 +258,8 @@ function importLinks(info, values) {
       {},
       'cc-switch is an app that switches the accounts of agents. The link contains your key: open it only on a computer of your own.',
     ),
-    h(
-      'div',
-      { class: 'row' },
+    box(
+      'row',
       apps.map(([app, name]) => [
         button(`Open cc-switch for ${name}`, () => void (location.href = importLink(app, values)), {
           class: 'button primary',

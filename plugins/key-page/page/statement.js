@@ -1,6 +1,6 @@
 /** The statement of a key: everything that changed its balance, newest first. */
 import { send } from './api.js'
-import { button, fill, h, icon } from './dom.js'
+import { box, button, fill, h, icon } from './dom.js'
 import { amount } from './format.js'
 import { save } from './give.js'
 import { LINE_COLUMNS } from './lines.js'
@@ -39,7 +39,7 @@ export function statementPanel(panel) {
       'section',
       { class: 'card stack' },
       sums,
-      h('div', { class: 'row' }, csv, h('span', { class: 'muted' }, 'All times are UTC.')),
+      box('row', csv, h('span', { class: 'muted' }, 'All times are UTC.')),
       list.element,
     ),
   )

@@ -1,6 +1,6 @@
 /** “Test this key”: one short request to the endpoint that the customer's clients use, and what it cost. */
 import { read, Refusal, send } from './api.js'
-import { button, field, fill, h, icon, select } from './dom.js'
+import { box, button, field, fill, h, icon, select } from './dom.js'
 import { amount, duration, number } from './format.js'
 
 /** How each endpoint is asked for one short answer, and where the text is in its events. */
@@ -67,8 +67,8 @@ export function testCard(info, onSpent) {
     { class: 'card stack' },
     h('h2', {}, 'Test this key'),
     h('p', { class: 'muted' }, 'Sends one short question as your client would. It is charged like any other request.'),
-    h('div', { class: 'fields' }, field('Model to ask', model), field('Endpoint', path)),
-    h('div', { class: 'row' }, start, stop),
+    box('fields', field('Model to ask', model), field('Endpoint', path)),
+    box('row', start, stop),
     output,
     result,
   )

@@ -1,5 +1,5 @@
 /** Which models can be used. */
-import { fill, h } from './dom.js'
+import { box, fill, h } from './dom.js'
 import { themeButton } from './theme.js'
 
 const REFRESH_MS = 30_000
@@ -15,12 +15,10 @@ function show({ title, at, models, key_types: types }) {
   const worst = models.filter(({ state }) => state !== 'up')
   fill(
     content,
-    h(
-      'div',
-      { class: 'stack' },
-      h(
-        'div',
-        { class: 'row apart' },
+    box(
+      'stack',
+      box(
+        'row apart',
         h('h1', {}, 'Status'),
         h('span', { class: 'muted' }, `as of ${at.slice(0, 19).replace('T', ' ')} UTC`),
       ),
