@@ -25,8 +25,16 @@ function snakeCase(name: string): string {
   return name.replaceAll(/(?<=[a-z])(?=[A-Z\d])/g, '_').toLowerCase()
 }
 
+/** One part of a charge as customers read it. Amounts are exact decimals. */
+interface PricedPart {
+  readonly [name: string]: unknown
+  readonly model?: string
+  readonly products: readonly { name: string; count: number; price: string; per: string; credits: string }[]
+  readonly factors?: Readonly<Record<string, { readonly name: string; readonly factor: string }>>
+}
+
 /** Returns one part of a charge for customers: tokens and calls, each with its unit price. */
-function shownPart({ usage, conditions = {}, model }: ChargePart, price: Price): object {
+function shownPart({ usage, conditions = {}, model }: ChargePart, price: Price): PricedPart {
   const { calls, ...named } = conditions
   const factors = Object.entries(named).flatMap(([name, value]) => {
     const factor = price.factors[name as ConditionName]?.get(value)
@@ -60,7 +68,10 @@ function shownPart({ usage, conditions = {}, model }: ChargePart, price: Price):
  * Returns one history entry for customers, with the unit prices of its charge.
  * @throws GatewayError unavailable
  */
-export async function pricedEntry(entry: HistoryEntry, prices: PriceBook): Promise<Record<string, unknown>> {
+export async function pricedEntry(
+  entry: HistoryEntry,
+  prices: PriceBook,
+): Promise<Record<string, unknown> & { readonly unit_prices: readonly PricedPart[] | null }> {
   const parts = await Promise.all(
     chargeParts(entry.notes).map(async part => ({ part, price: await prices.get(part.price) })),
   )

@@ -15,6 +15,8 @@ export interface PlanStanding {
   readonly windows: readonly WindowView[]
   /** Whether a window that counts every model is used up. */
   readonly isUsedUp: boolean
+  /** When it can be used again if it is used up, and otherwise when its widest window begins anew. Undefined for never. */
+  readonly resetsAt: number | undefined
   /** The widest window, and the one of credits; the one of credits that has the least left. Of those that count every model. */
   readonly widest: WindowView | undefined
   readonly widestOfCredits: WindowView | undefined
@@ -32,11 +34,16 @@ export function planStanding(
   const general = windows.filter(({ window }) => window.models === undefined)
   const byLength = [...general].sort((one, other) => lengthOfView(other) - lengthOfView(one))
   const ofCredits = byLength.filter(({ window }) => window.unit === 'credits')
+  const full = general.filter(({ left }) => left === 0n)
+  const againAt = full.every(({ resetsAt }) => resetsAt !== undefined)
+    ? Math.max(...full.map(({ resetsAt = 0 }) => resetsAt))
+    : undefined
   const [tightest] = [...ofCredits].sort((one, other) => (one.left < other.left ? -1 : 1))
   return {
     plan,
     windows,
-    isUsedUp: general.some(({ left }) => left === 0n),
+    isUsedUp: full.length > 0,
+    resetsAt: full.length > 0 ? againAt : byLength[0]?.resetsAt,
     widest: byLength[0],
     widestOfCredits: ofCredits[0],
     tightestOfCredits: tightest,
@@ -84,13 +91,13 @@ export function shownWindow(view: WindowView): Record<string, unknown> {
 }
 
 /** Returns a plan as customers see it. Null without one. */
-export function shownPlan({ plan }: Pick<Key, 'plan'>, standing: PlanStanding | undefined, now: number): unknown {
+export function shownPlan({ plan }: Pick<Key, 'plan'>, standing: PlanStanding | undefined): unknown {
   if (!plan) return null
   return {
     valid: standing !== undefined,
     bought_at: isoTime(plan.at),
     ends_at: isoTime(plan.until),
-    renews_at: isoTime(renewsAt(plan, now)),
+    renews_at: isoTime(renewsAt(plan, standing?.windows ?? [])),
     then: plan.terms.then,
     windows: (standing?.windows ?? []).map(shownWindow),
   }

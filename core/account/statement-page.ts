@@ -2,6 +2,7 @@
 import { hash } from 'node:crypto'
 import { GatewayError } from '../errors.ts'
 import type { Ledger } from '../ledger/ledger.ts'
+import { formatCredits } from '../money/credits.ts'
 import { claimsIn } from '../plans/claims.ts'
 import { type Plan, planFrom } from '../plans/plan.ts'
 import type { PlanWindow } from '../plans/terms.ts'
@@ -9,7 +10,7 @@ import type { HistoryEntry, Whose } from '../records/entry.ts'
 import { orUnavailable } from '../records/unavailable.ts'
 import { NEWEST, type StatementLine, type StatementPlace } from '../records/statement.ts'
 import { isoTime } from '../lib/iso-time.ts'
-import { type PlanStanding, shownNumber, windowLabel } from './plan-views.ts'
+import { type PlanStanding, windowLabel } from './plan-views.ts'
 import { credits } from './entry-view.ts'
 
 /** Columns of a statement as CSV. */
@@ -160,7 +161,10 @@ function leftAfter(entry: HistoryEntry | undefined, plan: Plan | undefined): str
 /** Writes what is left of windows, such as `1d: 4.5 credits, 7d: 12 requests`. */
 function leftWords(windows: readonly (readonly [PlanWindow, bigint])[]): string {
   return windows
-    .map(([window, left]) => `${windowLabel(window)}: ${shownNumber(window.unit, left)} ${window.unit}`)
+    .map(([window, left]) => {
+      const models = window.models ? ` for ${window.models.join(', ')}` : ''
+      return `${windowLabel(window)}: ${window.unit === 'credits' ? formatCredits(left) : left} ${window.unit}${models}`
+    })
     .join(', ')
 }
 

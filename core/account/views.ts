@@ -42,14 +42,7 @@ export interface Standing {
 /** Returns whether a key can buy at the moment, and why it cannot. */
 export function standing(
   key: Pick<Key, 'expiresAt'>,
-  {
-    credits,
-    plan,
-    leftToday,
-    least = 1n,
-  }: Pick<Allowance, 'plan' | 'leftToday' | 'least'> & {
-    readonly credits: Pick<Balance, 'balance'>
-  },
+  { credits, plan, leftToday, least }: Pick<Allowance, 'credits' | 'plan' | 'leftToday' | 'least'>,
   now: number,
 ): Standing {
   if (key.expiresAt !== undefined && key.expiresAt <= now)
@@ -83,7 +76,7 @@ export interface Allowance {
   /** What a key may still use today, in nano-credits. Undefined for no limit. */
   readonly leftToday: bigint | undefined
   /** What the smallest request costs at the cheapest model, in nano-credits. */
-  readonly least?: bigint
+  readonly least: bigint
 }
 
 /** Returns what a key may use. @throws GatewayError unavailable */
@@ -176,9 +169,9 @@ export async function balanceOf(
     },
     expires_at: expiresAt,
     reset_at: isoTime(
-      message === DAY_USED_UP ? usableAgainAt(utcDay(now).until, undefined, key.expiresAt) : plan?.widest?.resetsAt,
+      message === DAY_USED_UP ? usableAgainAt(utcDay(now).until, undefined, key.expiresAt) : plan?.resetsAt,
     ),
-    plan: shownPlan(key, plan, now),
+    plan: shownPlan(key, plan),
     data: {
       label: key.label,
       // It is of credits. Null is no limit.

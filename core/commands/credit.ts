@@ -47,15 +47,15 @@ export async function creditEntry(
     return done
   })
   if (!result.recorded) environment.complain(NOT_RECORDED)
-  const { given, key: owner } = result
+  const { given, key: owner, account } = result
   const [view, balance] = [refundView(given), formatCredits(result.balance)]
-  if (json) environment.print(JSON.stringify({ key: owner, entry, ...view, balance }))
+  if (json) environment.print(JSON.stringify({ key: owner, balance_id: account, entry, ...view, balance }))
   else if (view.refunded === '0')
     environment.print(`Entry ${entry} of ${owner} was already refunded. Nothing was changed.`)
   else {
     const ofPlan = given.plan === 0n ? '' : `, ${view.plan} of them to the plan`
     environment.print(
-      `Refunded ${view.refunded} credits of entry ${entry}${ofPlan}. ${owner} now has ${balance} credits.`,
+      `Refunded ${view.refunded} credits of entry ${entry}${ofPlan}. ${account} now has ${balance} credits.`,
     )
   }
 }

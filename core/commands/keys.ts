@@ -174,8 +174,11 @@ export async function listKeys(environment: Environment, config: Config, options
 }
 
 function lineOf(key: KeyView): string {
-  const { id, label, type, status, balance, name } = key
-  return [id, label, type.padEnd(8), status.padEnd(9), `${balance} credits`, inOneLine(name)].join('  ')
+  const { id, label, type, status, balance, plan, name } = key
+  const ofPlan = plan?.windows.map(({ left, unit, per }) => `${left} ${unit} per ${per}, `) ?? []
+  return [id, label, type.padEnd(8), status.padEnd(9), `${ofPlan.join('')}${balance} credits`, inOneLine(name)].join(
+    '  ',
+  )
 }
 
 /** Options of `tollgate keys history`. */

@@ -6,6 +6,7 @@ import type { Environment } from '../lib/environment.ts'
 import { inOneLine } from '../lib/printable.ts'
 import { statementPage } from '../account/statement-page.ts'
 import { isoTime } from '../lib/iso-time.ts'
+import { formatCredits } from '../money/credits.ts'
 import { runningOutView } from '../operator/trend.ts'
 import { runningOut } from '../records/running-out.ts'
 import { csvLine } from '../lib/csv.ts'
@@ -84,8 +85,10 @@ export async function showStatement(
   const rows = data as readonly Readonly<Record<string, string | number | null>>[]
   if (options.csv && rows[0]) environment.print(csvLine(Object.keys(rows[0])))
   for (const row of rows) {
-    const { number, type, booked_at: at, amount, balance_after: balance, model, reason } = row
-    const { plan_amount: ofPlan, plan_left: left } = row
+    const { number, type, booked_at: at, model, reason, plan_left: left } = row
+    const [amount, balance, ofPlan] = ['amount', 'balance_after', 'plan_amount'].map(name =>
+      formatCredits(BigInt(row[`${name}_nano`] ?? 0)),
+    )
     if (options.json) environment.print(JSON.stringify(row))
     else if (options.csv) environment.print(csvLine(Object.values(row)))
     else
@@ -96,7 +99,7 @@ export async function showStatement(
           String(type).padEnd(10),
           `${amount} credits`,
           `balance ${balance}`,
-          inOneLine([ofPlan !== 0 && `${ofPlan} of the plan`, left, model, reason].filter(Boolean).join(', ')),
+          inOneLine([ofPlan !== '0' && `${ofPlan} of the plan`, left, model, reason].filter(Boolean).join(', ')),
         ),
       )
   }

@@ -1,6 +1,6 @@
 /** What is legal in gateway.yaml and probably wrong. `tollgate check` says so, with what to write instead. */
 import { formatCredits } from '../money/credits.ts'
-import type { Rates } from '../money/price.ts'
+import type { Price, Rates } from '../money/price.ts'
 import { timesOf } from '../plans/times.ts'
 import type { Config, Quota } from './config.ts'
 import { EnvScalar, type Path, type Problem, type Source } from './locate.ts'
@@ -95,7 +95,12 @@ function unpricedWrites({ keyTypes }: Config, source: Source): readonly Advice[]
     upstreams.some(({ speaks }) => speaks.some(format => format.name === 'messages')),
   )
   return Object.entries(prices).flatMap(([name, price]): Advice[] => {
-    const model = sold.find(each => each.priceName === name && each.price.input > 0n)
+    const model = sold.find(
+      each =>
+        each.priceName === name &&
+        each.price.input > 0n &&
+        each.upstreams.some(({ cost }) => isDearer(cost.get(each.sends) ?? cost.get('*'), each.price)),
+    )
     if (!model || ('cacheWrite5m' in price && 'cacheWrite1h' in price)) return []
     return [
       [
@@ -105,6 +110,11 @@ function unpricedWrites({ keyTypes }: Config, source: Source): readonly Advice[]
       ],
     ]
   })
+}
+
+/** Whether what is written to a cache may cost more than it is sold for. @param cost undefined if it is not known */
+function isDearer(cost: Price | undefined, { cacheWrite5m, cacheWrite1h }: Price): boolean {
+  return !cost || cost.cacheWrite5m > cacheWrite5m || cost.cacheWrite1h > cacheWrite1h
 }
 
 /** Times that a shorter one never lets pass: the setting, what it is within, and both in milliseconds. */

@@ -11,6 +11,7 @@ import {
   digestOf,
   endOf,
   extendedEnd,
+  extraIn,
   isValid,
   newPlan,
   periodOf,
@@ -67,7 +68,7 @@ export class Plans {
    * @throws GatewayError unavailable; RangeError if there is no such balance, or the id was used for credits
    */
   set(wish: PlanWish, terms: PlanTerms, type?: string): Promise<boolean> {
-    return this.#change(wish, 'set', (plan, now) => ({
+    return this.#change(withWords(wish, type ?? 'terms of its own'), 'set', (plan, now) => ({
       ...newPlan(terms, now, type),
       version: (plan?.version ?? 0) + 1,
     }))
@@ -91,7 +92,7 @@ export class Plans {
    * @throws as `extend`; RangeError if another plan is valid
    */
   buy(wish: PlanWish, terms: PlanTerms, type: string): Promise<boolean> {
-    return this.#change(wish, 'bought', (plan, now) => {
+    return this.#change(withWords(wish, type), 'bought', (plan, now) => {
       if (plan?.type === type) return extended(plan, now, terms)
       if (plan && isValid(plan, now))
         throw new Impossible('the balance of this key has another plan, which is still valid')
@@ -104,21 +105,24 @@ export class Plans {
     return this.#change(wish, 'ended', (plan, now) => ({ ...changed(valid(plan, now)), until: now }))
   }
 
-  /** Lets a window begin anew now, with nothing used. What was added stays, what was taken off does not. @throws as `end`; RangeError if it has no such window */
+  /** Lets a window begin anew now, with nothing used. What was added stays. @throws as `end`; RangeError if it has no such window */
   reset(wish: PlanWish, place: number): Promise<boolean> {
     return this.#change(withWords(wish, `window ${place + 1}`), 'reset', (plan, now) => {
       const before = valid(plan, now)
       windowAt(before, place)
-      const { [place]: own, ...others } = before.extras ?? {}
-      const extras = own?.amount.startsWith('-') ? others : before.extras
-      return { ...changed(before), extras, resets: { ...before.resets, [place]: now } }
+      const { before: _, ...extra } = extraIn(before, place, now)
+      return {
+        ...changed(before),
+        extras: { ...before.extras, [place]: extra },
+        resets: { ...before.resets, [place]: now },
+      }
     })
   }
 
   /**
    * Adds to what may be used in a window, until that begins anew. Of the last hours, for their length.
    * @param amount a plain decimal, in the window's unit
-   * @throws as `reset`
+   * @throws as `reset`; RangeError for a window that begins with its next use
    */
   async add(wish: PlanWish, place: number, amount: string): Promise<boolean> {
     const inStore = await this.#ledger.reads.knownBalance(wish.account)
@@ -129,10 +133,12 @@ export class Plans {
       const { from = 0, ends = 0 } = (state.shape === before.shape && state.byPlace.get(place)) || {}
       // One that has begun with a use ends when the store says.
       const isRunning = window.timing.kind === 'first use' && ends > now && from >= (before.resets?.[place] ?? 0)
+      if (window.timing.kind === 'first use' && !isRunning)
+        throw new Impossible(`window ${place + 1} begins with its next use; add to it when it has begun`)
       const until = isRunning ? ends : (spanOf(before, place, now)?.until ?? after(now, periodOf(window), 1))
-      const known = before.extras?.[place]
-      const all = amountIn(window, amount) + (known && known.until > now ? BigInt(known.amount) : 0n)
-      return { ...changed(before), extras: { ...before.extras, [place]: { amount: String(all), until } } }
+      const known = extraIn(before, place, now)
+      const all = String(amountIn(window, amount) + BigInt(known.amount))
+      return { ...changed(before), extras: { ...before.extras, [place]: { ...known, amount: all, until } } }
     })
   }
 
@@ -177,7 +183,8 @@ export class Plans {
 
   /** Tells who watches plans that a window is nearly used up. @throws GatewayError unavailable */
   async low(event: PlanEvent): Promise<void> {
-    const notices = await this.#noticesOf(event)
+    const { balance } = await this.#ledger.reads.balance(event.account)
+    const notices = await this.#noticesOf({ ...event, balance })
     if (notices.length > 0) await orUnavailable(this.#ledger.records.notices.add(...notices))
   }
 

@@ -3,6 +3,8 @@ import { createHash } from 'node:crypto'
 import { GatewayError, soonMs } from '../errors.ts'
 import { bytesOfId, idFromBytes, timeOfId } from '../lib/ids.ts'
 import { formatCredits } from '../money/credits.ts'
+import { canGetBack, claimsIn } from '../plans/claims.ts'
+import { planFrom } from '../plans/plan.ts'
 import { type Also, bigintOf, Impossible, type Sql } from '../records/database.ts'
 import { type HistoryEntry, type Notes, planPartText } from '../records/entry.ts'
 import { type MoneyLine, moneyLine } from '../records/money-line.ts'
@@ -122,37 +124,37 @@ export class Accounts {
 
   /**
    * Refunds a history entry to the purses that have paid it. Repeating it refunds nothing.
-   * @param asCredits gives back as credits what a plan has paid
+   * @param how whether what a plan has paid is given back as credits; `endForGood` returns the entry as it stays, once nothing refuses
+   *   the refund
    * @returns what it gave back; nothing if the entry was already refunded
    * @throws GatewayError unavailable; RangeError if the entry charged nothing; WindowsClosed
    */
-  async credit(account: string, entry: HistoryEntry, reason: string, asCredits = false): Promise<Given> {
-    const { paid, credits, plan, cost } = moneyLine(entry)
-    if (entry.kind === 'credit' || paid <= 0n) throw new RangeError(`entry ${entry.id} of ${account} charged nothing`)
-    const given = asCredits ? { credits: paid, plan: 0n } : { credits, plan }
-    const id = refundOf(entry.id)
+  async credit(
+    account: string,
+    charged: HistoryEntry,
+    reason: string,
+    {
+      asCredits = false,
+      endForGood,
+    }: { asCredits?: boolean; endForGood?: (() => Promise<HistoryEntry>) | undefined } = {},
+  ): Promise<Given> {
+    const before = moneyLine(charged)
+    if (charged.kind === 'credit' || before.paid <= 0n)
+      throw new RangeError(`entry ${charged.id} of ${account} charged nothing`)
+    const id = refundOf(charged.id)
     const mark = async (): Promise<void> => {
-      if (entry.key !== undefined || account.startsWith('key_'))
-        await orUnavailable(this.#needs.records.keys.chargedElsewhere(entry.key ?? account, account)).catch(() => {})
+      if (charged.key !== undefined || account.startsWith('key_'))
+        await orUnavailable(this.#needs.records.keys.chargedElsewhere(charged.key ?? account, account)).catch(() => {})
     }
     if (await this.#needs.reads.entry(id, account)) {
       await mark()
       return NOTHING
     }
-    const { endpoint = '', model = '', type, upstream } = entry.notes
-    const notes: Notes = {
-      endpoint,
-      model,
-      stream: false,
-      ...(type !== undefined && { type }),
-      ...(upstream !== undefined && { upstream }),
-      status: entry.notes.status ?? 'broken',
-      // The margin of what had a cost is less.
-      ...(cost !== undefined && { cost: '0' }),
-      entry: entry.id,
-      endedAt: entry.at,
-      reason,
-    }
+    if (!asCredits && before.plan > 0n && !(await this.#canGetBack(account, charged)))
+      throw new WindowsClosed(before.plan)
+    const entry = (await endForGood?.()) ?? charged
+    const { paid, credits, plan } = moneyLine(entry)
+    const given = asCredits ? { credits: paid, plan: 0n } : { credits, plan }
     const { keys } = this.#needs.scripts
     const { account: own, stream } = keys.of(account)
     const spender = { account, key: entry.key }
@@ -168,7 +170,7 @@ export class Accounts {
       owner: ownerOf(spender),
       amount: given.credits,
       plan: planPartText(given.plan > 0n ? entry.plan : undefined),
-      notes: notesText(notes),
+      notes: notesText(refundNotes(entry, reason)),
       beganAt: timeOfId(entry.id),
     }
     const [kind] = await this.#needs.scripts.run(operation('credit', account, names, args))
@@ -176,6 +178,30 @@ export class Accounts {
     if (kind === 'closed') throw new WindowsClosed(plan)
     await mark()
     return kind === 'ok' ? given : NOTHING
+  }
+
+  /** Whether the plan of an account can get back what it has paid. */
+  async #canGetBack(account: string, { plan: paid }: HistoryEntry): Promise<boolean> {
+    const recorded = await orUnavailable(this.#needs.records.accounts.get(account))
+    const plan = recorded?.plan === undefined ? undefined : planFrom(recorded.plan)
+    return canGetBack(plan, claimsIn(paid?.claims ?? '-'), this.#needs.storeNow())
+  }
+}
+
+function refundNotes({ id, at, notes }: HistoryEntry, reason: string): Notes {
+  const { endpoint = '', model = '', type, upstream, status = 'broken', cost } = notes
+  return {
+    endpoint,
+    model,
+    stream: false,
+    ...(type !== undefined && { type }),
+    ...(upstream !== undefined && { upstream }),
+    status,
+    // The margin of what had a cost is less.
+    ...(cost !== undefined && { cost: '0' }),
+    entry: id,
+    endedAt: at,
+    reason,
   }
 }
 

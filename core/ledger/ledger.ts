@@ -331,9 +331,8 @@ export class Ledger {
    * @throws GatewayError unavailable; RangeError if the entry charged nothing, or if its exchange still runs; WindowsClosed
    */
   async credit(account: string, entry: HistoryEntry, reason: string, asCredits = false): Promise<Given> {
-    const wasReaped = entry.kind === 'reaped' && moneyLine(entry).paid > 0n
-    const found = wasReaped ? await this.#endForGood(account, entry) : entry
-    const given = await this.accounts.credit(account, found, reason, asCredits)
+    const endForGood = entry.kind === 'reaped' ? () => this.#endForGood(account, entry) : undefined
+    const given = await this.accounts.credit(account, entry, reason, { asCredits, endForGood })
     this.#announce(account)
     return given
   }

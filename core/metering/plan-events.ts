@@ -16,7 +16,7 @@ const NOTED_MAX = 10_000
 const LOW_PERCENT = 90n
 
 /** What is read of a hold. */
-type NotedHold = Pick<Hold, 'account' | 'standing' | 'claims' | 'request' | 'balance'>
+type NotedHold = Pick<Hold, 'account' | 'standing' | 'claims' | 'request'>
 
 /** Notes what happens to plans. */
 export class PlanEvents {
@@ -57,7 +57,7 @@ export class PlanEvents {
 
   /** Notes which windows of a plan are nearly used up when a request has ended. It is told once for each window. */
   ended(
-    { account, standing, claims, request, balance }: NotedHold,
+    { account, standing, claims, request }: NotedHold,
     used: { readonly charge: bigint; readonly tokens: number },
   ): void {
     const plan = request.bounds?.plan
@@ -77,7 +77,7 @@ export class PlanEvents {
       }
       const left = view.limit - window.used - window.held
       const shown = { ...window, left: left > 0n ? left : 0n }
-      const event = { event: 'low', account, plan, balance, window: shown } as const
+      const event = { event: 'low', account, plan, window: shown } as const
       this.#once(`${account} ${nameOf(plan, view, this.#now())}`, () => this.#keys.plans.low(event))
     }
   }

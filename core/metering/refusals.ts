@@ -51,9 +51,13 @@ export function refusal(answer: HoldAnswer, request: HoldRequest, refused: Refus
       })
     case 'limited': {
       const retryAfterMs = Math.max(1, answer.waitMs)
-      const most = answer.what === 'requests' ? limits.requestsPerMinute : limits.tokensPerMinute
+      const wait = `in ${Math.ceil(retryAfterMs / 1000)} s.`
+      const message =
+        answer.what === 'requests'
+          ? `The ${limits.requestsPerMinute} requests a minute of this key are used; more ${wait}`
+          : `Too few of the ${limits.tokensPerMinute} tokens a minute of this key are left for this request, which may use ${request.bounds?.leastTokens ?? 0}; enough ${wait}`
       return new GatewayError('rate_limited', {
-        message: `The ${most} ${answer.what} a minute of this key are used; more in ${Math.ceil(retryAfterMs / 1000)} s.`,
+        message,
         retryAfterMs,
         headers: format.rateHeaders(usedUp(limits, answer, now), now),
       })
@@ -98,9 +102,14 @@ function ofWindow(
       message: `Running requests ${isOfKey ? 'of this key ' : ''}hold what is left of the ${shown(most)} ${unit} of ${of}. Try again in a moment.`,
       retryAfterMs: 1000,
     })
-  const need = unit === 'tokens' ? String(request.bounds?.leastTokens ?? 0) : formatCredits(request.least)
+  const least = formatCredits(request.least)
+  const need = unit === 'tokens' ? String(request.bounds?.leastTokens ?? 0) : least
   const isUsedUp = left === 0n || unit === 'requests'
-  const also = plan?.terms.then === 'credits' && !isOfKey ? ` The balance has ${formatCredits(balance)} credits.` : ''
+  const lacks = isUsedUp ? `, but this request may need ${least}` : ''
+  const also =
+    plan?.terms.then === 'credits' && !isOfKey
+      ? ` Beside the plan, it may use ${formatCredits(balance)} credits${lacks}.`
+      : ''
   const again = usableAgainAt(resetsAt, isOfKey ? undefined : plan, expiresAt)
   const more = again === undefined ? '' : `; more at ${clock(again, now)}`
   const what = isUsedUp
@@ -119,11 +128,13 @@ function endsFirst(plan: Plan | undefined, expiresAt = Infinity): string {
   return until < expiresAt ? `Its plan ends at ${iso(until)}.` : `It expires at ${iso(expiresAt)}.`
 }
 
-const UNITS: Readonly<Record<string, string>> = { m: 'minutes', h: 'hours', d: 'days' }
+const UNITS: Readonly<Record<string, string>> = { m: 'minute', h: 'hour', d: 'day' }
 
 /** Names the length of a window for customers, such as `5 hours` or `week`. */
 function lengthWords(per: string): string {
-  return per.replace(/^(\d+)([mhd])$/, (_, count: string, unit: string) => `${count} ${UNITS[unit]}`)
+  return per.replace(/^(\d+)([mhd])$/, (_, count: string, unit: string) =>
+    count === '1' ? (UNITS[unit] ?? '') : `${count} ${UNITS[unit]}s`,
+  )
 }
 
 /** Writes a time for customers: without its day if that is today, in UTC. */

@@ -122,7 +122,9 @@ export class RunningHold implements Indexed {
     const charge = x.complete
       ? billFor(x, { kind: 'relayed', status: 200, attempts: [] }, this.terms.charged).charge
       : runningCharge(x, this.terms.charged)
-    return { charge, balance: this.keyHold.balance + this.keyHold.amount - charge }
+    const { balance, amount, ofCredits } = this.keyHold
+    const ofPlan = amount - ofCredits
+    return { charge, balance: balance + ofCredits - (charge > ofPlan ? charge - ofPlan : 0n) }
   }
 
   /** The usage has changed: checks again with the next bytes. */

@@ -9,8 +9,7 @@ import { type Imported, type ImportedKey, importKeys, NotImported, type Refusal 
 import { orUnavailable } from '../records/unavailable.ts'
 import { isPlain, printable } from '../lib/printable.ts'
 import { prefixOf, SECRET_MIN } from '../lib/prefixes.ts'
-import { after } from '../plans/calendar.ts'
-import { newPlan, periodOf, planFrom, spanOf } from '../plans/plan.ts'
+import { newPlan, planFrom, spanOf } from '../plans/plan.ts'
 import { digestsOf } from '../keys/secrets.ts'
 
 /** The columns of a file, all of them texts. A row has a secret or a hash; the others may be empty. */
@@ -191,7 +190,7 @@ function readRow(
 }
 
 /**
- * Reads the plan of a row. What was used of the period that runs is taken off what its widest window allows until that begins anew.
+ * Reads the plan of a row. What was used of the period that runs counts in its widest window until that begins anew.
  * @returns undefined if it has none; why it is refused, if it is
  */
 function planIn(
@@ -201,23 +200,23 @@ function planIn(
   if (type === '') return ends + given === '' ? undefined : { refused: 'plan_ends and plan_used need a plan' }
   const terms = keyTypes.get(type)?.plan
   if (!terms) return { refused: 'plan must be the name of a key type that has a plan' }
-  const until = ends === '' ? undefined : timeIn(ends)
-  if (Number.isNaN(until)) return { refused: 'plan_ends must be a time such as 2030-01-31' }
-  const stored = { ...newPlan(terms, at, type), ...(until !== undefined && { until }) }
+  const end = ends === '' ? undefined : timeIn(ends)
+  if (Number.isNaN(end)) return { refused: 'plan_ends must be a time such as 2030-01-31' }
+  const stored = { ...newPlan(terms, at, type), ...(end !== undefined && { until: end }) }
   const plan = planFrom(JSON.stringify(stored))
   const { widest } = plan
   const window = widest === undefined ? undefined : plan.windows[widest]
   if (given === '') return { json: JSON.stringify(stored) }
-  if (!window || widest === undefined || window.models)
-    return { refused: 'plan_used needs a plan whose widest window begins anew and counts all models' }
+  const until = widest === undefined ? undefined : spanOf(plan, widest, at)?.until
+  if (!window || until === undefined || window.models || window.timing.kind === 'first use')
+    return { refused: 'plan_used needs a plan whose widest window begins anew at known times and counts all models' }
   const count = /^\d{1,12}$/.test(given) ? BigInt(given) : ''
   const used = window.unit === 'credits' ? amountIn(given, 'plan_used', perCredit) : count
   if (typeof used === 'string' || used === undefined || used < 0n)
     return { refused: `plan_used must be a number of ${window.unit}, not below zero` }
   // No window allows less than nothing.
-  const taken = used < window.amount ? used : window.amount
-  const over = Math.min(spanOf(plan, widest, at)?.until ?? after(at, periodOf(window), 1), stored.until ?? Infinity)
-  return { json: JSON.stringify({ ...stored, extras: { [widest]: { amount: String(-taken), until: over } } }) }
+  const before = String(used < window.amount ? used : window.amount)
+  return { json: JSON.stringify({ ...stored, extras: { [widest ?? 0]: { amount: '0', before, until } } }) }
 }
 
 /** Reads the secret of a row, or its hash. @returns why it is refused, if it is */

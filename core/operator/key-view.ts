@@ -89,7 +89,7 @@ export async function keyView(
     plan,
     ofKey: inStore?.ofKey,
     leftToday: own && keyDay(own, inStore?.ofKey, now)?.left,
-    ...(type && { least: leastOf(type) }),
+    least: type ? leastOf(type) : 0n,
   }
   const active = own ? standing(key, may, now).status : 'no_type'
   return {

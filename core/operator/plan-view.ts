@@ -47,17 +47,22 @@ export function planView(
 ): PlanView | null {
   if (stored.plan === undefined) return null
   const plan = planFrom(stored.plan)
-  return { ...planFacts(plan, now), windows: windowViews(plan, stored.windows, now).map(planWindowView) }
+  const windows = windowViews(plan, stored.windows, now)
+  return { ...planFacts(plan, now, windows), windows: windows.map(planWindowView) }
 }
 
 /** Returns what a plan is, without what was used of it. */
-export function planFacts(plan: Plan, now: number): Omit<PlanView, 'windows'> {
+export function planFacts(
+  plan: Plan,
+  now: number,
+  windows = windowViews(plan, undefined, now),
+): Omit<PlanView, 'windows'> {
   return {
     type: plan.type ?? null,
     valid: isValid(plan, now),
     bought_at: isoTime(plan.at),
     ends_at: isoTime(plan.until),
-    renews_at: isoTime(renewsAt(plan, now)),
+    renews_at: isoTime(renewsAt(plan, windows)),
     terms: plan.terms,
   }
 }

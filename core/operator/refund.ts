@@ -9,6 +9,8 @@ import { RecordsError } from '../records/database.ts'
 /** A refund. Amounts are nano-credits. */
 export interface Refund {
   readonly key: string
+  /** The id of the balance that it went back to, which a key may have left since. */
+  readonly account: string
   readonly entry: string
   /** Nothing if the entry was refunded before. */
   readonly given: Given
@@ -55,7 +57,7 @@ export async function refund(
       return false
     },
   )
-  return { key, entry: id, given, balance: (await ledger.reads.balance(account)).balance, recorded }
+  return { key, account, entry: id, given, balance: (await ledger.reads.balance(account)).balance, recorded }
 }
 
 /** Returns what a refund gave back: the whole, and how much of it to which purse. Amounts are exact decimals. */

@@ -1,10 +1,12 @@
 /** The story of one request in plain sentences: who sent it, what was decided and why, and what it cost. */
 import { basename } from 'node:path'
+import { pricedEntry } from '../account/entry-view.ts'
 import type { Config } from '../config/config.ts'
 import { lineOf } from '../config/lines.ts'
 import { dotted, type Path } from '../config/locate.ts'
 import type { AccountState, ErrorCode, Party } from '../errors.ts'
 import { refundOf } from '../ledger/accounts.ts'
+import { PriceBook } from '../ledger/price-book.ts'
 import { isoTime } from '../lib/iso-time.ts'
 import { formatCredits } from '../money/credits.ts'
 import { inputTokens } from '../money/usage.ts'
@@ -105,11 +107,7 @@ export const NO_STORY =
   'Nothing is recorded of this request. It still runs or has just ended; or it had no known key, is older than the records, cost nothing like many others of its key in that minute, or its client left before it was sent on.'
 
 /** Returns the story of a request. Undefined if nothing of it is recorded. */
-export async function requestStory(
-  records: Pick<Records, 'failures' | 'history' | 'keys'>,
-  config: Config,
-  id: string,
-): Promise<RequestStory | undefined> {
+export async function requestStory(records: Records, config: Config, id: string): Promise<RequestStory | undefined> {
   const [failure, entry, refund] = await Promise.all([
     records.failures.get(id),
     records.history.entry(id),
@@ -120,6 +118,7 @@ export async function requestStory(
   const key = await records.keys.get(owner)
   const type = key?.type ?? entry?.notes.type ?? ''
   const { paid, from, cost, margin } = moneyLine(entry ?? NO_ENTRY)
+  const given = refund ? -moneyLine(refund).paid : 0n
   const attempts = failure?.story.attempts ?? entry?.notes.attempts ?? []
   const accounts = failure?.story.accounts ?? []
   return {
@@ -133,12 +132,12 @@ export async function requestStory(
     accounts,
     charge: formatCredits(paid),
     paid_from: from,
-    refunded: refund ? formatCredits(-moneyLine(refund).paid) : null,
+    refunded: refund ? formatCredits(given) : null,
     cost: cost === undefined ? null : formatCredits(cost),
     margin: margin === undefined ? null : formatCredits(margin),
     sentences:
       entry?.kind === 'credit'
-        ? refunded(entry, owner)
+        ? refunded(entry)
         : [
             ...sent(id, failure, entry, { id: owner, type, name: key?.name ?? '' }),
             ...held(failure),
@@ -146,8 +145,12 @@ export async function requestStory(
             ...accounts.map(({ account, state }) => `The state of ${account} was: ${state}.`),
             ...(failure ? failed(failure, type, config) : [ENDED[entry?.notes.status ?? 'broken'] ?? 'It failed.']),
             ...charged(entry, config),
+            ...(entry ? await cameAbout(entry, records) : []),
+            ...(refund ? refunded(refund) : []),
+            ...(cost === undefined || margin === undefined
+              ? []
+              : [`It costs you ${formatCredits(cost)}, which leaves ${formatCredits(margin - given)}.`]),
             ...read(failure),
-            ...(refund ? refunded(refund, owner) : []),
           ],
   }
 }
@@ -182,10 +185,12 @@ function withoutModel(code: string | undefined): string {
 }
 
 /** The story of a refund, which is an entry of its own. */
-function refunded(entry: HistoryEntry, key: string): string[] {
-  const { notes, at } = entry
+function refunded(entry: HistoryEntry & { readonly account: string }): string[] {
+  const { notes, at, account } = entry
   const why = notes.reason === undefined ? '' : `: ${notes.reason}`
-  return [`At ${clock(at)}, ${paidWords(moneyLine(entry))} for the request ${notes.entry} went back to ${key}${why}.`]
+  return [
+    `At ${clock(at)}, ${paidWords(moneyLine(entry))} for the request ${notes.entry} went back to ${account}${why}.`,
+  ]
 }
 
 /** Writes a time to the second. */
@@ -221,7 +226,10 @@ function failed(
   const setting = SETTINGS[code as ErrorCode]
   const { upstreams = [] } = config.keyTypes.get(type)?.models.get(model) ?? {}
   const asked = account === '' && upstreams.length > 0 ? upstreams.map(({ name }) => name) : account.split('/', 1)
-  const paths = setting ? asked.map(upstream => setting({ type, upstream, stage })) : []
+  // A type that no longer has the model names no upstream.
+  const paths = setting
+    ? asked.map(upstream => setting({ type, upstream, stage })).filter(path => !path.includes(''))
+    : []
   const others = alike - 1
   return [
     `${FAILED[who as Party] ?? 'It failed'} (${code}).`,
@@ -240,11 +248,9 @@ function decidedBy(path: Path, digest: string, config: Config): string {
 }
 
 function charged(entry: HistoryEntry | undefined, config: Config): string[] {
-  const { usage, price, priceVersion } = entry?.notes ?? {}
+  const { usage, price, priceVersion, usageSource, quarantined } = entry?.notes ?? {}
   const line = moneyLine(entry ?? NO_ENTRY)
-  const { cost, margin = 0n } = line
-  const costs = cost === undefined ? '' : ` It costs you ${formatCredits(cost)}, which leaves ${formatCredits(margin)}.`
-  if (!entry || (line.price === 0n && !usage)) return [`It was not charged.${costs}`]
+  if (!entry || (line.price === 0n && !usage)) return ['It was not charged.']
   const models = [...config.keyTypes.values()].flatMap(type => [...type.models.values()])
   // The file may have other numbers by now.
   const isInForce = models.some(model => model.priceName === price && model.price.version === priceVersion)
@@ -256,7 +262,29 @@ function charged(entry: HistoryEntry | undefined, config: Config): string[] {
         `It used ${inputTokens(usage)} input tokens (${usage.cacheRead} from a cache) and ${usage.output} output tokens${usage.reasoning > 0 ? ` (${usage.reasoning} of reasoning)` : ''}.`,
       ]
     : []
-  return [...used, `It was charged ${paidWords(line)}${rates}.${costs}`]
+  return [
+    ...used,
+    ...(usageSource === 'estimated'
+      ? ['That is an estimate, as its provider reported no usage, or not all of it.']
+      : []),
+    ...(quarantined ? ['The report was implausible, and is charged as docs/charging.md says.'] : []),
+    `It was charged ${paidWords(line)}${rates}.`,
+  ]
+}
+
+/** Says how the charge of an entry came about: each product, and what multiplies them. */
+async function cameAbout(entry: HistoryEntry, records: Records): Promise<string[]> {
+  const { unit_prices: parts } = await pricedEntry(entry, new PriceBook(records))
+  return (parts ?? []).flatMap(({ model, products, factors = {} }) => {
+    const each = products.map(
+      ({ name, count, price, per, credits }) =>
+        `${count} ${name.replaceAll('_', ' ')} at ${price} ${per === 'call' ? 'each' : 'a million'} are ${credits}`,
+    )
+    const times = Object.values(factors).map(({ name, factor }) => `, times ${factor} (${name})`)
+    return each.length === 0
+      ? []
+      : [`${model === undefined ? '' : `Of ${model}: `}${each.join('; ')}${times.join('')}.`]
+  })
 }
 
 function read(failure: RecordedFailure | undefined): string[] {

@@ -1,4 +1,6 @@
 /** What a hold has claimed of windows: the text of purses.lua, read. */
+import { ROLLING_PARTS } from './calendar.ts'
+import { isValid, type Plan } from './plan.ts'
 
 /** What was taken of one window. */
 export interface WindowClaim {
@@ -7,8 +9,10 @@ export interface WindowClaim {
   readonly place: number
   /** `c` (nano-credits), `r` (requests) or `t` (tokens). */
   readonly unit: string
-  /** When the window began; of the last hours, the number of the part. */
+  readonly isRolling: boolean
+  /** When the window began, and when it ends; of the last hours, the number of the part, and its length. */
   readonly from: number
+  readonly ends: number
   readonly taken: bigint
 }
 
@@ -29,12 +33,14 @@ const NONE: HoldClaims = { shape: undefined, ofPlan: 0n, windows: [], left: new 
 export function claimsIn(text: string): HoldClaims {
   if (text === '-') return NONE
   const [, shape, ofPlan = '0'] = /^p([^:]+):(\d+):/.exec(text) ?? []
-  const words = text.matchAll(/([wk])(\d+)([crt])[cur]@(\d+)-\d+:(\d+)/g)
-  const windows = Array.from(words, ([, of, place, unit = '', from, taken = '0']) => ({
+  const words = text.matchAll(/([wk])(\d+)([crt])([cur])@(\d+)-(\d+):(\d+)/g)
+  const windows = Array.from(words, ([, of, place, unit = '', kind, from, ends, taken = '0']) => ({
     isOfPlan: of === 'w',
     place: Number(place),
     unit,
+    isRolling: kind === 'r',
     from: Number(from),
+    ends: Number(ends),
     taken: BigInt(taken),
   }))
   const left = Array.from(
@@ -42,4 +48,18 @@ export function claimsIn(text: string): HoldClaims {
     ([, place, number = '0']) => [Number(place), BigInt(number)] as const,
   )
   return { shape, ofPlan: BigInt(ofPlan), windows, left: new Map(left) }
+}
+
+/**
+ * Whether a plan can get back what it has paid: one of the windows that did is not over. Where windows count credits, one of those.
+ * @param now by the store's clock
+ */
+export function canGetBack(plan: Plan | undefined, { shape, windows }: HoldClaims, now: number): boolean {
+  if (!plan || !isValid(plan, now) || plan.shape !== shape) return false
+  const ofPlan = windows.filter(({ isOfPlan }) => isOfPlan)
+  const ofCredits = ofPlan.filter(({ unit }) => unit === 'c')
+  return (ofCredits.length > 0 ? ofCredits : ofPlan).some(({ place, isRolling, from, ends }) => {
+    const reset = plan.resets?.[place] ?? 0
+    return isRolling ? (from + ROLLING_PARTS) * ends > now && (from + 1) * ends > reset : ends > now && from >= reset
+  })
 }

@@ -29,8 +29,17 @@ export interface StoredPlan {
   readonly renewedAt?: number | undefined
   /** When a window was reset by hand, by its place. */
   readonly resets?: Readonly<Record<string, number>> | undefined
-  /** What was added to a window by hand, in its unit, and until when, by its place. */
-  readonly extras?: Readonly<Record<string, { readonly amount: string; readonly until: number }>> | undefined
+  /** By the place of a window, until when that ends: what was added by hand, and what was used before an import. */
+  readonly extras?: Readonly<Record<string, Extra>> | undefined
+}
+
+/** How a window differs from others of its plan until it begins anew. Amounts are in its unit. */
+export interface Extra {
+  /** What was added by hand. */
+  readonly amount: string
+  /** What was used before an import. */
+  readonly before?: string | undefined
+  readonly until: number
 }
 
 /** A plan as it is used. */
@@ -159,18 +168,19 @@ function since(reset: number | undefined, { from, until }: Span): Span {
   return { from: reset !== undefined && reset > from && reset < until ? reset : from, until }
 }
 
-/** Returns how much may be used in a window: its amount, what was added by hand, and less what was used before an import. */
-function amountIn(plan: Plan, place: number, now: number): bigint {
-  const { limit, before } = limitIn(plan, place, now)
-  return limit - before
-}
-
 /** Returns the limit of a window as people see it, and what of it was used before an import. */
 export function limitIn(plan: Plan, place: number, now: number): { readonly limit: bigint; readonly before: bigint } {
   const { amount } = plan.windows[place] as PlanWindow
-  const extra = plan.extras?.[place]
-  const more = extra && now < extra.until ? BigInt(extra.amount) : 0n
-  return more < 0n ? { limit: amount, before: -more } : { limit: amount + more, before: 0n }
+  const { amount: more, before } = extraIn(plan, place, now)
+  return { limit: amount + BigInt(more), before: BigInt(before ?? 0) }
+}
+
+const NO_EXTRA: Extra = { amount: '0', until: 0 }
+
+/** Returns how a window differs from others of its plan now. */
+export function extraIn({ extras }: Pick<StoredPlan, 'extras'>, place: number, now: number): Extra {
+  const extra = extras?.[place]
+  return extra && now < extra.until ? extra : NO_EXTRA
 }
 
 /** The kinds of windows, as the script names them. */
@@ -196,7 +206,8 @@ export function askedOf(
     const [from, ends] = span
       ? [span.from, span.until]
       : [plan.resets?.[place] ?? 0, partMs(timing.kind === 'rolling' ? timing.ms : 0)]
-    asked.push(`${place}:${unit[0]}:${KINDS[timing.kind]}:${amountIn(plan, place, now)}:${from}:${ends}`)
+    const { limit, before } = limitIn(plan, place, now)
+    asked.push(`${place}:${unit[0]}:${KINDS[timing.kind]}:${limit - before}:${from}:${ends}`)
   }
   return asked.length === 0 ? '' : [plan.shape, ...asked].join(' ')
 }

@@ -79,6 +79,8 @@ export interface WindowView {
    * has not begun, or if the plan or the key ends before.
    */
   readonly resetsAt: number | undefined
+  /** When it begins anew, or its plan or key ends. Undefined if nothing of that is known. */
+  readonly endsAt: number | undefined
 }
 
 /** Returns the windows of a plan as of now. None if it has ended. @param expiresAt of the key that uses it */
@@ -97,8 +99,18 @@ export function windowViews(
     const { held, from, resetsAt, ...since } = current(state, spanOf(plan, place, now) ?? reset, window, now)
     const used = before + since.used
     const left = limit - used - held
-    const again = usableAgainAt(resetsAt, plan, expiresAt)
-    return { place, window, limit, used, held, left: left > 0n ? left : 0n, from, resetsAt: again }
+    const ends = Math.min(resetsAt ?? Infinity, plan.until ?? Infinity, expiresAt ?? Infinity)
+    return {
+      place,
+      window,
+      limit,
+      used,
+      held,
+      left: left > 0n ? left : 0n,
+      from,
+      resetsAt: usableAgainAt(resetsAt, plan, expiresAt),
+      endsAt: ends === Infinity ? undefined : ends,
+    }
   })
 }
 
@@ -126,9 +138,8 @@ export function nameOf(
 }
 
 /** Returns when a plan renews: when its widest window begins anew. Undefined if it ends before, or has only the last hours. */
-export function renewsAt(plan: Plan, now: number): number | undefined {
-  if (!isValid(plan, now) || plan.widest === undefined) return undefined
-  return usableAgainAt(spanOf(plan, plan.widest, now)?.until, plan, undefined)
+export function renewsAt({ widest }: Plan, windows: readonly WindowView[]): number | undefined {
+  return windows.find(({ place }) => place === widest)?.resetsAt
 }
 
 type Current = Pick<WindowView, 'used' | 'held' | 'from' | 'resetsAt'>
@@ -154,8 +165,10 @@ function current(state: WindowState | undefined, span: Span | number, { timing }
   if (timing.kind === 'first use') {
     const isRunning = state !== undefined && now < state.ends && state.from >= from
     if (isRunning) return { used: state.used, held: state.held, from: state.from, resetsAt: state.ends }
-    const isNext = state !== undefined && state.from >= from && now < 2 * state.ends - state.from
-    return { used: isNext ? state.over : 0n, held: 0n, from: undefined, resetsAt: undefined }
+    const next = state && { from: state.ends, resetsAt: 2 * state.ends - state.from }
+    if (next && state.over > 0n && state.from >= from && now < next.resetsAt)
+      return { used: state.over, held: 0n, ...next }
+    return { used: 0n, held: 0n, from: undefined, resetsAt: undefined }
   }
   if (state?.from === from) return { used: state.used, held: state.held, from, resetsAt: until }
   return { used: state?.ends === from ? state.over : 0n, held: 0n, from, resetsAt: until }

@@ -3,6 +3,7 @@ import { NANO } from '../money/credits.ts'
 import { ACCOUNT_PREFIX, firstGrants, insertNew, nextNumber, share } from './account-rows.ts'
 import { type Also, bigintOf, type Database, insertAll, selectIn, type Sql, Undone } from './database.ts'
 import { insertKeys, type KeyRecord } from './key-rows.ts'
+import { planFrom } from '../plans/plan.ts'
 import { sumOf } from './key-search.ts'
 
 /** A key of a file. */
@@ -151,8 +152,8 @@ async function unknownAmong(
 /** Balances that exist. */
 interface Existing {
   readonly ids: ReadonlySet<string>
-  /** What those began with that were imported, in nano-credits. */
-  readonly imported: ReadonlyMap<string, bigint>
+  /** What those began with that were imported, in nano-credits, and the plans that they have. */
+  readonly imported: ReadonlyMap<string, { readonly amount: bigint; readonly plan: string | undefined }>
   /** Their ids by what the shop calls them. */
   readonly byExternalId: ReadonlyMap<string, readonly string[]>
 }
@@ -166,16 +167,23 @@ async function existingBalances(sql: Sql, keys: readonly ImportedKey[]): Promise
   for (const row of rows) ids.add(String(row['id']))
   const grants = await selectIn(
     sql,
-    `SELECT a.id, g.amount FROM accounts a JOIN grants g ON g.account = a.no AND g.n = 1 AND g.notes IN (${FIRST_NOTES}) WHERE a.id`,
+    `SELECT a.id, a.plan, g.amount FROM accounts a JOIN grants g ON g.account = a.no AND g.n = 1 AND g.notes IN (${FIRST_NOTES}) WHERE a.id`,
     [...ids],
   )
-  const imported = new Map(grants.map(row => [String(row['id']), bigintOf(row, 'amount')]))
+  const imported = new Map(
+    grants.map(row => [String(row['id']), { amount: bigintOf(row, 'amount'), plan: typeIn(row['plan']) }]),
+  )
   const grouped = Map.groupBy(rows, row => String(row['external']))
   return {
     ids,
     imported,
     byExternalId: new Map([...grouped].map(([name, found]) => [name, found.map(row => String(row['id']))])),
   }
+}
+
+/** Returns the key type that a plan is of. @param plan as JSON */
+function typeIn(plan: unknown): string | undefined {
+  return typeof plan === 'string' ? planFrom(plan).type : undefined
 }
 
 /** Returns the id of the balance that a key spends from, if that exists, or else what the keys of it have in common. */
@@ -197,13 +205,14 @@ function problemsOf(
     if (account !== undefined && !ids.has(account)) return refuse('there is no such balance')
     const found = byExternalId.get(externalId)?.length ?? 0
     if (found > 1) return refuse(`${found} balances have the external id ${externalId}; name one in the column balance`)
-    if (plan !== undefined && ids.has(balance) && !imported.has(balance))
+    const known = imported.get(balance)
+    if (plan !== undefined && ids.has(balance) && (!known || typeIn(plan) !== known.plan))
       return refuse('its balance exists already; leave plan empty, and set the plan instead')
     if (plan !== undefined && plan !== planned?.plan)
       return refuse(`line ${planned?.line} gives another plan to the same balance`)
     if (credits === undefined) return []
     // A longer file states again what the balance began with.
-    if (ids.has(balance) && (credits === 0n || credits === imported.get(balance))) return []
+    if (ids.has(balance) && (credits === 0n || credits === known?.amount)) return []
     if (ids.has(balance))
       return refuse('its balance exists already; leave credits empty, and top the balance up instead')
     return credits === first?.credits ? [] : refuse(`line ${first?.line} gives other credits to the same balance`)

@@ -6,6 +6,7 @@ import type { HistoryEntry, Whose } from './entry.ts'
 import { ENTRY_COLUMNS } from './exchange-rows.ts'
 import { rowsWithIds } from './recorder.ts'
 import type { Grant } from './account-records.ts'
+import { moneyLine } from './money-line.ts'
 
 /** One line of a statement. Amounts are nano-credits. */
 export interface StatementLine {
@@ -186,43 +187,48 @@ function replacedOf(row: Row): Replaced {
   }
 }
 
-/** Returns what an exchange was charged by its bookings before, and the number of the first of them. */
-function bookedBefore(ends: readonly Replaced[]): Pick<Replaced, 'charge' | 'covered'> & { first: number | undefined } {
-  const booked = ends.filter(({ number }) => number !== undefined)
-  const { charge = 0n, covered = 0n } = booked.at(-1) ?? {}
-  return { charge, covered, first: booked[0]?.number }
+/** One booking of an exchange: what it was charged then, of credits and of a plan. */
+type End = Pick<Replaced, 'id' | 'charge' | 'covered'> & Pick<StatementLine, 'booking' | 'balance'>
+
+/** Returns the line of a booking of an exchange. @param now its entry @param isLast whether no later end has replaced this one */
+function lineOf(
+  { id, charge, covered, booking, balance }: End,
+  before: readonly Replaced[],
+  now: HistoryEntry | undefined,
+  isLast: boolean,
+): StatementLine {
+  const booked = before.filter(({ number }) => number !== undefined)
+  const last = booked.at(-1)
+  return {
+    booking,
+    begunAt: timeOfId(id),
+    amount: (last?.charge ?? 0n) - charge,
+    ofPlan: (last?.covered ?? 0n) - covered,
+    balance,
+    of: { kind: 'exchange', id, key: now?.key, entry: isLast ? now : undefined },
+    model: now?.notes.model,
+    corrects: booked[0]?.number,
+  }
 }
 
 function exchangeLine(entry: HistoryEntry, replaced: readonly Replaced[]): StatementLine {
-  const { charge, covered, first } = bookedBefore(replaced.filter(({ id }) => id === entry.id))
-  return {
-    booking: entry.booking as Booking,
-    begunAt: timeOfId(entry.id),
-    amount: charge - entry.charge,
-    ofPlan: covered - (entry.plan?.covered ?? 0n),
-    balance: entry.balance,
-    of: { kind: 'exchange', id: entry.id, key: entry.key, entry },
-    model: entry.notes.model,
-    corrects: first,
-  }
+  const { credits: charge, plan: covered } = moneyLine(entry)
+  const end = { ...entry, charge, covered, booking: entry.booking as Booking }
+  return lineOf(
+    end,
+    replaced.filter(({ id }) => id === entry.id),
+    entry,
+    true,
+  )
 }
 
 /** @param now the entry that has replaced this end */
 function replacedLine(end: Replaced, replaced: readonly Replaced[], now: HistoryEntry | undefined): StatementLine[] {
   if (end.number === undefined) return []
   const own = replaced.filter(({ id }) => id === end.id)
-  const { charge, covered, first } = bookedBefore(own.slice(0, own.indexOf(end)))
+  const booking = { number: end.number, at: Number(end.row['booked']) }
   return [
-    {
-      booking: { number: end.number, at: Number(end.row['booked']) },
-      begunAt: timeOfId(end.id),
-      amount: charge - end.charge,
-      ofPlan: covered - end.covered,
-      balance: bigintOf(end.row, 'balance'),
-      of: { kind: 'exchange', id: end.id, key: now?.key, entry: undefined },
-      model: now?.notes.model,
-      corrects: first,
-    },
+    lineOf({ ...end, booking, balance: bigintOf(end.row, 'balance') }, own.slice(0, own.indexOf(end)), now, false),
   ]
 }
 

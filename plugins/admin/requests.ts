@@ -39,6 +39,7 @@ const STORY = shape('Story', {
 const REFUND = shape('Refund', {
   id: { type: 'string', description: 'The refunded entry.' },
   key: TEXT,
+  balance_id: { type: 'string', description: 'The balance that it went back to. Its key may have left it since.' },
   refunded: { type: 'string', description: 'Credits. 0 if the entry was refunded before.' },
   credits: { type: 'string', description: 'What of it went to the balance.' },
   plan: { type: 'string', description: 'What of it went back to windows of the plan.' },
@@ -115,7 +116,13 @@ const refund = operation({
       ? await operator.refund(call.office.ledger, id, { reason, audit, asCredits: as === 'credits' })
       : undefined
     if (!done || 'owner' in done) throw new GatewayError('not_found', { message: 'There is no entry with this id.' })
-    return { id, key: done.key, ...operator.refundView(done.given), balance: formatCredits(done.balance) }
+    return {
+      id,
+      key: done.key,
+      balance_id: done.account,
+      ...operator.refundView(done.given),
+      balance: formatCredits(done.balance),
+    }
   },
 })
 

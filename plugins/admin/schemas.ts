@@ -64,7 +64,7 @@ export const KEY = shape('Key', {
     description:
       'Of how much: of the window of credits of its plan that has least, beside which it has `balance`, or of what its balance was granted.',
   },
-  used_of_plan: { type: ['string', 'null'], description: 'What was used and is held of that window.' },
+  used_of_plan: { type: ['string', 'null'], description: 'What was used and is held of its widest window of credits.' },
   plan: { type: ['object', 'null'], description: 'The plan of its balance, as `GET /balances/{id}` shows it.' },
   held: AMOUNT,
   used: AMOUNT,

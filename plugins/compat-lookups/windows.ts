@@ -28,9 +28,9 @@ export function lengthMs({ window }: WindowView): number {
   return usualMs(periodOf(window))
 }
 
-/** Returns the end of a window in seconds since the epoch. One that has not begun would end after its length. */
+/** Returns the end of a window, of its plan or of its key in seconds since the epoch. One that has not begun would end after its length. */
 export function resetSeconds(view: WindowView, now: number): number {
-  return Math.ceil((view.resetsAt ?? now + lengthMs(view)) / 1000)
+  return Math.ceil(Math.min(view.endsAt ?? Infinity, now + lengthMs(view)) / 1000)
 }
 
 /** Headers from which Codex shows the balance and the windows. @param balance dollars */

@@ -59,6 +59,9 @@ async function account(t: Test) {
   return { id: key.id, ledger, entryOf, has, settled, own }
 }
 
+/** The outcome of a reaped exchange, as the script writes it. */
+const reaped = (charge: number, ordinal: number): string => `R${charge}:${ordinal}:${NOW}`
+
 const record = ({ records }: Ledger, ...entries: EndedEntry[]): Promise<void> =>
   records.recorder.record(entries, new Map())
 
@@ -74,11 +77,11 @@ t.test(
     const { ledger, entryOf, has, settled } = await account(t)
     const [id, bucket] = [timedId(NOW), `${Math.floor(NOW / HOUR_MS)}.0`]
     const entry = entryOf(id, bucket)
-    await has(1, 4n, bucket, { [id]: 'R4:1' })
+    await has(1, 4n, bucket, { [id]: reaped(4, 1) })
     await recover(ledger)
-    await has(2, 6n, bucket, { [id]: 'R6:2' })
+    await has(2, 6n, bucket, { [id]: reaped(6, 2) })
     await record(ledger, entry('reaped', 2, 6n, 4n))
-    await has(3, 8n, bucket, { [id]: 'R8:3' })
+    await has(3, 8n, bucket, { [id]: reaped(8, 3) })
     await recover(ledger)
     t.equal(await settled(), 8n)
     await record(ledger, entry('late', 4, 9n, 8n))
@@ -95,7 +98,7 @@ t.test(
     const [id, bucket] = [timedId(began), `${Math.floor(began / HOUR_MS)}.0`]
     const entry = entryOf(id, bucket)
     await record(ledger, { ...entry('reaped', 1, 4n), at: began })
-    await has(2, 6n, bucket, { [id]: 'R6:2' })
+    await has(2, 6n, bucket, { [id]: reaped(6, 2) })
     await recover(ledger)
     await record(ledger, entry('late', 3, 9n, 6n))
     t.equal(await settled(), 9n)
@@ -107,12 +110,12 @@ t.test('an exchange that is reaped while its account is compared does not hide a
   const [id, lost, bucket] = [timedId(NOW), timedId(NOW + 1), `${Math.floor(NOW / HOUR_MS)}.0`]
   const entry = entryOf(id, bucket)
   await record(ledger, entry('reaped', 1, 4n))
-  await has(2, 54n, bucket, { [id]: 'R4:1', [lost]: 'F50' })
+  await has(2, 54n, bucket, { [id]: reaped(4, 1), [lost]: 'F50' })
   const { redis } = ledger.scripts
   const hgetall = redis.hgetall.bind(redis)
   const meanwhile = async (name: string): Promise<Record<string, string>> => {
     const read = await hgetall(name)
-    await has(3, 56n, bucket, { [id]: 'R6:3' })
+    await has(3, 56n, bucket, { [id]: reaped(6, 3) })
     return read
   }
   Object.assign(redis, { hgetall: meanwhile })

@@ -19,7 +19,7 @@ import { compareWindows } from '../../core/ledger/windows-audit.ts'
 import { timedId } from '../../core/lib/ids.ts'
 import { utcDay } from '../../core/plans/limits.ts'
 import { askedOf, type Plan } from '../../core/plans/plan.ts'
-import { statesIn } from '../../core/plans/state.ts'
+import { statesIn, windowViews } from '../../core/plans/state.ts'
 import type { WindowTerms } from '../../core/plans/terms.ts'
 import type { HistoryEntry } from '../../core/records/entry.ts'
 import type { RecordedKey } from '../../core/records/key-records.ts'
@@ -37,7 +37,7 @@ const LIMITS = { retriesMs: LEASE_MS, waivers: 1000, freeEntries: 1000 }
 const NOTES = { endpoint: '/x', model: 'm', stream: true }
 
 /** A balance of 1000 nano-credits with a plan, by default of 100 a day, after which credits follow, and a key of it. */
-async function planned(t: Test, window: WindowTerms = { credits: '0.0000001', per: 'day' }) {
+async function planned(t: Test, ...windows: readonly WindowTerms[]) {
   const redis = await RealRedis.start(t)
   const { ledger } = await openLedger(t, redis, 'r')
   const { scripts } = ledger
@@ -50,7 +50,8 @@ async function planned(t: Test, window: WindowTerms = { credits: '0.0000001', pe
   const wish = { type: 'famC', name: '', credits: 0n, expiresAt: undefined, account }
   const { id: key } = (await new Keys(ledger, 0, Date.now).changes.create(wish)).key
   const plans = new Plans(ledger)
-  await plans.set({ account, id: 'plan' }, { then: 'credits', windows: [window] })
+  const terms = windows.length > 0 ? windows : [{ credits: '0.0000001', per: 'day' }]
+  await plans.set({ account, id: 'plan' }, { then: 'credits', windows: terms })
   const sums = async (): Promise<{ balance: number; used: number; held: number }> => {
     const [balance, windows] = await scripts.redis.hmget(
       scripts.keys.of(account).account,
@@ -146,6 +147,46 @@ t.test(
     const asked = { amount: 80n, leaseMs: LEASE_MS, verdict: 'N', now: Date.now() } as const
     t.match(await scripts.run(extendOperation(running, asked, keys)), ['held', '80', '0'])
     t.same(await sums(), { balance: 1000, used: 0, held: 80 })
+  },
+)
+
+t.test('a refund needs an open window of credits, where the plan has one', { skip }, async t => {
+  const windows = [{ credits: '0.0000001', per: 'day' } as const, { requests: 5, per: 'week' } as const]
+  const { ledger, plans, account, sums, hold, settle } = await planned(t, ...windows)
+  const paid = await hold(50n)
+  await settle(paid, 50n)
+  const entry = (await ledger.reads.entry(paid.id, account)) as HistoryEntry
+  await plans.reset({ account, id: 'day' }, 0)
+  await settle(await hold(10n), 10n)
+  await t.rejects(
+    ledger.accounts.credit(account, entry, 'sorry'),
+    { message: /in windows that are over/ },
+    'the week would get a request back',
+  )
+  t.match(await ledger.accounts.credit(account, entry, 'sorry', { asCredits: true }), { credits: 50n, plan: 0n })
+  t.match(await sums(), { balance: 1050, used: 10 })
+})
+
+t.test(
+  'what was used beyond a window begins the next one at once, also one that begins with a use',
+  { skip },
+  async t => {
+    const window = { tokens: 100, per: '1h', anchor: 'first use' } as const
+    const { ledger, scripts, plans, account, hold, settle } = await planned(t, window)
+    ledger.continuity.now = () => Date.now() - DAY_MS
+    await plans.set({ account, id: 'yesterday' }, { then: 'credits', windows: [window] })
+    await settle(await hold(1n), 1n, 250)
+    const own = scripts.keys.of(account).account
+    const text = async () => (await scripts.redis.hget(own, FIELDS.windows)) ?? ''
+    const now = Date.now()
+    // The window is over since half an hour.
+    const [from, ends] = [now - 1.5 * 3_600_000, now - 0.5 * 3_600_000]
+    await scripts.redis.hset(own, FIELDS.windows, (await text()).replace(/:\d{13}:\d{13}:/, `:${from}:${ends}:`))
+    const next = { from: ends, resetsAt: ends + 3_600_000, left: 0n }
+    const plan = (await plans.of(account)) as Plan
+    t.match(windowViews(plan, await text(), now), [next], 'before a request')
+    await hold(1n)
+    t.match(windowViews(plan, await text(), now), [next], 'and after it')
   },
 )
 

@@ -318,6 +318,35 @@ t.test('what was used of an imported plan is forgotten by a reset, and needs a w
   t.match(await gateway.balance(secret('fred')), { plan: { windows: [{ limit: 5, remaining: 5 }] } })
 })
 
+t.test('what was used before an import stays used beside what is added, and no file changes a known plan', async t => {
+  const { api, gateway } = await operate(
+    t,
+    {},
+    {
+      edit: file =>
+        file
+          .set('keyTypes.famC.plan', { windows: [{ credits: 20, per: 'month' }], until: '60d' })
+          .set('keyTypes.famA.plan', { windows: [{ credits: 20, per: '5h', anchor: 'first use' }] }),
+    },
+  )
+  const row = (name: string, more: object = {}) => ({ secret: secret(name), type: 'famC', external_id: 'gus', ...more })
+  const send = async (...keys: object[]) => (await api('POST', '/keys/import', { keys })).json
+  t.match(await send(row('gus', { plan: 'famC', plan_used: '18' })), { imported: 1 })
+  const id = await gateway.id(secret('gus'))
+  const window = async () => (await gateway.balance(secret('gus')))['plan']
+  await api('POST', `/balances/${id}/plan/add`, { window: 1, amount: '10', reason: 'sold' })
+  t.match(await window(), { windows: [{ limit: 30, used: 18, remaining: 12 }] })
+  await api('POST', `/balances/${id}/plan/reset`, { window: 1, reason: 'sorry' })
+  t.match(await window(), { windows: [{ limit: 30, used: 0, remaining: 30 }] })
+  t.match(await send(row('gus2', { plan: 'famC' })), { imported: 1 }, 'a longer file states the plan again')
+  t.match(await send(row('gus3', { plan: 'famA' })), { refused: [{ reason: /leave plan empty/ }] })
+  await send(row('hal', { external_id: 'hal', credits: '1' }))
+  t.match(await send(row('hal2', { external_id: 'hal', plan: 'famC' })), { refused: [{ reason: /leave plan empty/ }] })
+  t.match(await send(row('ida', { external_id: '', plan: 'famA', plan_used: '1' })), {
+    refused: [{ reason: /begins anew at known times/ }],
+  })
+})
+
 t.test('the admin API imports keys; rows are counted from 1', async t => {
   const { gateway: g, api: call } = await operate(t)
   const keys = [

@@ -113,7 +113,7 @@ t.test('tokens are reserved before a request, and corrected when it has ended', 
   }
   await until(async () => (await used()) <= 70)
   const large = await g.call(CHAT, { key, body: { ...BODY, max_tokens: 60_000 } })
-  t.match({ status: large.status, json: large.json }, { status: 429, json: { error: { message: /^The 10000 tokens a minute of this key are used; more in \d+ s\.$/ } } }) // prettier-ignore
+  t.match({ status: large.status, json: large.json }, { status: 429, json: { error: { message: /^Too few of the 10000 tokens a minute of this key are left for this request, which may use 4140; enough in \d+ s\.$/ } } }) // prettier-ignore
 })
 
 t.test('a day has its credits, whatever pays them', async t => {
@@ -210,10 +210,11 @@ t.test('a look-up names what keeps a key from buying for longest', async t => {
     [planned('credits', true), 0n, 0n, credits],
   ]
   for (const [plan, balance, leftToday, why] of cases) {
-    const { status, message } = standing({ expiresAt: undefined }, { credits: { balance }, plan, leftToday }, 0)
+    const may = { credits: { balance, granted: 0n, held: 0n, settled: 0n }, plan, leftToday, least: 1n }
+    const { status, message } = standing({ expiresAt: undefined }, may, 0)
     t.equal(status, why === undefined ? 'active' : 'exhausted')
     t.match(message, why)
-    t.equal(standing({ expiresAt: 0 }, { credits: { balance }, plan, leftToday }, 0).status, 'expired')
+    t.equal(standing({ expiresAt: 0 }, may, 0).status, 'expired')
   }
 })
 

@@ -125,6 +125,7 @@ t.test('what is added to a window that began with a use ends with it', async t =
   const key = await g.key('famC', 0n)
   const account = await g.id(key)
   const { plans } = g.gateway.keys
+  await t.rejects(plans.add({ account, id: 'early' }, 0, '5'), /window 1 begins with its next use/)
   t.equal((await ask(key, false)).status, 200)
   await g.settled(key)
   for (const id of ['a', 'b']) await plans.add({ account, id }, 0, '5')

@@ -57,6 +57,17 @@ t.test('a stream has them in a comment before its last event, in each format', a
   }
 })
 
+t.test('what a plan pays does not raise the balance that they tell', async t => {
+  const key = await g.key('famC', 3n)
+  await g.gateway.keys.plans.set(
+    { account: await g.id(key), id: 'plan' },
+    { windows: [{ credits: '20', per: 'month' }], then: 'credits' },
+  )
+  const answer = await g.call('/v1/chat/completions', { key, body: { model: 'acme/famC-5.5', messages } })
+  t.match(Number(answer.headers.get('x-tollgate-cost')) > 0, true)
+  t.equal(answer.headers.get('x-tollgate-balance'), '3')
+})
+
 t.test('the SDKs ignore them', async t => {
   const openai = new OpenAI({ apiKey: await g.key('famC'), baseURL: `${g.url}/v1` })
   const model = 'acme/famC-5.5'

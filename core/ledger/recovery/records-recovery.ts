@@ -130,7 +130,7 @@ async function reapedAgain(
     recorded.map(async entry => {
       const outcome = await orUnavailable(redis.hget(keys.outcomes(account, entry.bucket), entry.id))
       const [, charge = '', covered = '0', tokens = '0', number = ''] =
-        /^R(\d+)(?:,(\d+),(\d+))?:(\d+)$/.exec(outcome ?? '') ?? []
+        /^R(\d+)(?:,(\d+),(\d+))?:(\d+):\d+$/.exec(outcome ?? '') ?? []
       const ordinal = Number(number)
       // What it has counted since it was read is recorded by itself.
       const isLater = ordinal > entry.ordinal && ordinal <= last

@@ -93,7 +93,11 @@ local function askedWindows(text, asked)
     elseif kind == 'r' then
       age(window, from, ends)
     elseif kind == 'u' then
-      if now() >= window.ends or window.from < from then renew(window, now(), ends, window.from < from) end
+      local isReset = window.from < from
+      -- What was used beyond a window begins the next one at once.
+      local follows = not isReset and window.over > 0 and now() < 2 * window.ends - window.from
+      if now() >= window.ends and follows then renew(window, window.ends, 2 * window.ends - window.from)
+      elseif now() >= window.ends or isReset then renew(window, now(), ends, isReset) end
     elseif from > window.from then
       -- A window that began later than the caller knows stays: an operator has reset it.
       renew(window, from, ends)

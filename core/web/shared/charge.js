@@ -38,12 +38,7 @@ export function paidWords(entry) {
 /** What was paid, in a table. @param {any} entry */
 export function paidCell(entry) {
   const isOfPlan = entry.paid_from === 'plan' || entry.paid_from === 'both'
-  return h(
-    'span',
-    { title: paidWords(entry) },
-    amount(entry.cost, 6),
-    isOfPlan && h('span', { class: 'muted' }, ' plan'),
-  )
+  return h('span', { title: paidWords(entry) }, amount(entry.cost, 6), isOfPlan && h('span.muted', ' plan'))
 }
 
 /**
@@ -56,7 +51,7 @@ export function chargeTable(entry) {
   )
   if (products.length === 0) return undefined
   const line = (name, nano) =>
-    h('tr', {}, h('th', { scope: 'row', colspan: '3' }, name), h('td', { class: 'num' }, h('strong', {}, ofNano(nano))))
+    h('tr', h('th', { scope: 'row', colspan: '3' }, name), h('td.num', h('strong', ofNano(nano))))
   const purses = pursesOf(entry)
   const isOfBalance = entry.paid_from === 'credits' && purses.length === 1
   const foot = [

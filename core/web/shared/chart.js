@@ -28,26 +28,24 @@ export async function dayChart(host, { title, days, series, unit = 'credits' }) 
     sum === 0
       ? 'Nothing was used in this time.'
       : `${amount(sum)} ${unit} in ${days.length} days; most on ${day(days[best] ?? '')} with ${amount(totals[best])}.`
-  const caption = h('figcaption', {}, h('strong', {}, title), ' ', h('span', { class: 'muted' }, summary))
+  const caption = h('figcaption', h('strong', title), ' ', h('span.muted', summary))
   if (sum === 0) {
-    fill(host, h('figure', { class: 'chart' }, caption))
+    fill(host, h('figure.chart', caption))
     return () => {}
   }
-  const plot = h('div', { class: 'plot', role: 'img', 'aria-label': `${title}. ${summary}` })
+  const plot = h('div.plot', { role: 'img', 'aria-label': `${title}. ${summary}` })
   const legend = h(
-    'ul',
-    { class: 'legend' },
-    shown.map(({ name }, at) => h('li', {}, swatch(at + 1), name)),
+    'ul.legend',
+    shown.map(({ name }, at) => h('li', swatch(at + 1), name)),
   )
   fill(
     host,
     h(
-      'figure',
-      { class: 'chart' },
+      'figure.chart',
       caption,
       plot,
       legend,
-      h('details', {}, h('summary', {}, 'Show as a table'), daysTable(title, days, shown, totals)),
+      h('details', h('summary', 'Show as a table'), daysTable(title, days, shown, totals)),
     ),
   )
   const UPlot = await plotLibrary

@@ -1,5 +1,5 @@
 /** Dialogs. The browser keeps the focus in them, and gives it back when they close. */
-import { box, button, fill, h, icon } from './dom.js'
+import { button, fill, h, icon } from './dom.js'
 
 /**
  * Opens a dialog.
@@ -8,13 +8,13 @@ import { box, button, fill, h, icon } from './dom.js'
  * @returns {{ body: HTMLElement, close: () => void, closed: Promise<void> }}
  */
 export function openDialog(title, { mayClose = () => true, wide = false } = {}) {
-  const body = box('dialog-body')
+  const body = h('div.dialog-body')
   const leave = () => mayClose() && dialog.close()
   const heading = h('h2', { id: 'dialog-title' }, title)
   const dialog = h(
     'dialog',
     { class: wide ? 'dialog broad' : 'dialog', 'aria-labelledby': 'dialog-title' },
-    h('header', {}, heading, button(icon('close'), leave, { class: 'button icon-only', 'aria-label': 'Close' })),
+    h('header', heading, button(icon('close'), leave, { class: 'button icon-only', 'aria-label': 'Close' })),
     body,
   )
   dialog.addEventListener('cancel', event => {
@@ -44,7 +44,7 @@ export async function askInDialog(title, fields, { label, danger = false }, acti
   let done = false
   // What is under way may make a secret, which must be shown.
   const { body, close, closed } = openDialog(title, { mayClose: () => !busy })
-  const fault = h('p', { class: 'fault', role: 'alert' })
+  const fault = h('p.fault', { role: 'alert' })
   const submit = h('button', { type: 'submit', class: danger ? 'button danger' : 'button primary' }, label)
   const form = h(
     'form',
@@ -53,7 +53,6 @@ export async function askInDialog(title, fields, { label, danger = false }, acti
     fault,
     h(
       'footer',
-      {},
       button('Back', () => busy || close()),
       submit,
     ),
@@ -83,5 +82,5 @@ export async function askInDialog(title, fields, { label, danger = false }, acti
 
 /** Asks whether to do something. @param {string} title @param {string} text @param {string} label */
 export function confirmed(title, text, label, action) {
-  return askInDialog(title, [h('p', {}, text)], { label, danger: true }, action)
+  return askInDialog(title, [h('p', text)], { label, danger: true }, action)
 }

@@ -2,13 +2,17 @@
 
 /**
  * Makes an element.
- * @param {string} tag
- * @param {Record<string, any>} [props] attributes; `on` has event handlers, `vars` has custom properties of CSS
- * @param {...any} children elements, texts and lists of them; null and false are left out
+ * @param {string} what its tag and its classes, such as `div.card.stack`
+ * @param {...any} rest attributes, if they come first: `on` has event handlers, `vars` has custom properties of CSS. Then children:
+ *   elements, texts and lists of them; null and false are left out
  * @returns {any}
  */
-export function h(tag, props = {}, ...children) {
+export function h(what, ...rest) {
+  const [tag = '', ...classes] = what.split('.')
   const element = document.createElement(tag)
+  if (classes.length > 0) element.className = classes.join(' ')
+  const hasProps = rest[0] && Object.getPrototypeOf(rest[0]) === Object.prototype
+  const [props, ...children] = hasProps ? rest : [{}, ...rest]
   for (const [name, value] of Object.entries(props)) {
     if (value === undefined || value === null || value === false) continue
     if (name === 'on') for (const [event, handler] of Object.entries(value)) element.addEventListener(event, handler)
@@ -20,9 +24,12 @@ export function h(tag, props = {}, ...children) {
   return element
 }
 
-/** Makes a `div` of a class. @param {string} name @param {...any} children @returns {any} */
-export function box(name, ...children) {
-  return h('div', { class: name }, ...children)
+/**
+ * Says something that a person must know. What is bad is read out at once.
+ * @param {'good' | 'warn' | 'bad'} tone @param {string} title @param {...any} words
+ */
+export function banner(tone, title, ...words) {
+  return h('div', { class: `banner ${tone}`, role: tone === 'bad' && 'alert' }, h('strong', title), h('p', words))
 }
 
 /** @param {any[]} children @returns {(Node | string)[]} */
@@ -90,12 +97,7 @@ export function field(label, control, hint) {
   const id = `field-${++fields}`
   control.id = id
   if (hint) control.setAttribute('aria-describedby', `${id}-hint`)
-  return box(
-    'field',
-    h('label', { for: id }, label),
-    control,
-    hint && h('p', { class: 'hint', id: `${id}-hint` }, hint),
-  )
+  return h('div.field', h('label', { for: id }, label), control, hint && h('p.hint', { id: `${id}-hint` }, hint))
 }
 
 /** Makes a select. @param {string[][]} options of value and label @param {Record<string, any>} [props] */

@@ -5,16 +5,9 @@ import { number } from './format.js'
 /** Shows figures in a row, each with its name and perhaps a note. @param {any[][]} rows of name, value and note */
 export function figures(rows) {
   return h(
-    'dl',
-    { class: 'figures' },
+    'dl.figures',
     rows.map(([name, value, note]) =>
-      h(
-        'div',
-        {},
-        h('dt', {}, name),
-        h('dd', {}, typeof value === 'number' ? number(value) : value),
-        note && h('dd', { class: 'muted' }, note),
-      ),
+      h('div', h('dt', name), h('dd', typeof value === 'number' ? number(value) : value), note && h('dd.muted', note)),
     ),
   )
 }

@@ -7,7 +7,7 @@ export async function copy(text) {
     await navigator.clipboard.writeText(text)
     return true
   } catch {
-    const area = h('textarea', { class: 'offscreen', readonly: true, 'aria-hidden': 'true' })
+    const area = h('textarea.offscreen', { readonly: true, 'aria-hidden': 'true' })
     area.value = text
     // In a modal dialog, only what the dialog contains can be selected.
     const host = document.querySelector('dialog[open]') ?? document.body
@@ -26,14 +26,14 @@ export async function copy(text) {
  */
 export function copyButton(text, label = 'Copy', props = {}, onCopied = () => {}) {
   const element = button(
-    [icon('copy'), h('span', {}, label)],
+    [icon('copy'), h('span', label)],
     async () => {
       const done = await copy(text())
       if (!done) return announce('The browser did not copy. Select the text and copy it yourself.', 'error')
       onCopied()
-      element.replaceChildren(icon('check'), h('span', {}, 'Copied'))
+      element.replaceChildren(icon('check'), h('span', 'Copied'))
       announce('Copied.')
-      setTimeout(() => element.replaceChildren(icon('copy'), h('span', {}, label)), 1500)
+      setTimeout(() => element.replaceChildren(icon('copy'), h('span', label)), 1500)
     },
     { class: 'button small', ...props },
   )

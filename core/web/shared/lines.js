@@ -10,7 +10,7 @@ const TONES = { charge: '', correction: 'warn', deduction: 'warn', opening: '' }
  */
 export const LINE_COLUMNS = [
   { name: 'No.', number: true, cell: line => number(line.number) },
-  { name: 'Booked (UTC)', heading: true, cell: line => h('span', { class: 'nowrap' }, time(line.booked_at)) },
+  { name: 'Booked (UTC)', heading: true, cell: line => h('span.nowrap', time(line.booked_at)) },
   { name: 'What', cell: what },
   {
     name: 'Credits',
@@ -33,6 +33,6 @@ function what(line) {
     'span',
     { title: line.id ?? '' },
     h('span', { class: `chip ${TONES[line.type] ?? 'good'}` }, line.type),
-    more.length > 0 && h('span', { class: 'muted break' }, ` ${more.join('; ')}`),
+    more.length > 0 && h('span.muted.break', ` ${more.join('; ')}`),
   )
 }

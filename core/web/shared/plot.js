@@ -25,7 +25,7 @@ export function color(name) {
 
 /** Returns the mark of a series in a legend. @param {number} series from 1 on */
 export function swatch(series) {
-  return h('i', { class: 'swatch', vars: { '--color': `var(--series-${series})` } })
+  return h('i.swatch', { vars: { '--color': `var(--series-${series})` } })
 }
 
 /** How axes look. */

@@ -1,6 +1,6 @@
 /** Secrets that a person sees once. */
 import { openDialog } from './dialog.js'
-import { box, button, fill, h } from './dom.js'
+import { button, fill, h } from './dom.js'
 import { copyButton, csvLine, save } from './give.js'
 
 /**
@@ -12,7 +12,7 @@ import { copyButton, csvLine, save } from './give.js'
 export async function showSecrets(title, { rows, member, columns }, { words = [], actions = [] } = {}) {
   let kept = false
   let warned = false
-  const warning = h('p', { class: 'fault', role: 'alert' })
+  const warning = h('p.fault', { role: 'alert' })
   const mayClose = () => {
     if (kept || warned) return true
     warned = true
@@ -38,9 +38,9 @@ export async function showSecrets(title, { rows, member, columns }, { words = []
   fill(
     body,
     words,
-    h('p', {}, h('strong', {}, 'This is shown only once.'), ' Only a hash is stored.'),
+    h('p', h('strong', 'This is shown only once.'), ' Only a hash is stored.'),
     area,
-    box('row', copyAll, download, actions),
+    h('div.row', copyAll, download, actions),
     warning,
   )
   area.focus()

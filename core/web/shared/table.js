@@ -15,16 +15,16 @@ import { h } from './dom.js'
  */
 export function tableOf(caption, columns, rows, { class: className = '', foot, empty = '' } = {}) {
   const body = rows.length === 0 && empty !== '' ? emptyRow(columns, empty) : rows.map(row => rowOf(row, columns))
-  return scrolling(caption, className, columns.map(headOf), h('tbody', {}, body), foot && h('tfoot', {}, foot))
+  return scrolling(caption, className, columns.map(headOf), h('tbody', body), foot && h('tfoot', foot))
 }
 
 /** @param {string} caption @param {string} className @param {any[]} heads @param {any[]} parts */
 export function scrolling(caption, className, heads, ...parts) {
-  const head = h('thead', {}, h('tr', {}, heads))
+  const head = h('thead', h('tr', heads))
   return h(
-    'div',
-    { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': caption },
-    h('table', { class: className || false }, h('caption', {}, caption), head, parts),
+    'div.scroll',
+    { tabindex: '0', role: 'region', 'aria-label': caption },
+    h('table', { class: className || false }, h('caption', caption), head, parts),
   )
 }
 
@@ -42,7 +42,6 @@ function headOf(column) {
 export function rowOf(row, columns) {
   return h(
     'tr',
-    {},
     columns.map(column => {
       const { name, heading, title, cell } = column
       const own = [classOf(column), column.class].filter(Boolean).join(' ')
@@ -56,5 +55,5 @@ export function rowOf(row, columns) {
 
 /** @param {readonly Column[]} columns @param {string} words */
 export function emptyRow(columns, words) {
-  return h('tr', {}, h('td', { class: 'empty', colspan: String(columns.length) }, words))
+  return h('tr', h('td.empty', { colspan: String(columns.length) }, words))
 }

@@ -1,5 +1,5 @@
 /** Tabs. The arrow keys move between them, as people who use the keyboard expect. */
-import { box, h } from './dom.js'
+import { h } from './dom.js'
 
 /**
  * Makes a row of tabs with their panels.
@@ -8,13 +8,13 @@ import { box, h } from './dom.js'
  * @returns {{ element: HTMLElement, choose: (id: string) => void }}
  */
 export function tabRow(tabs, { label, chosen = tabs[0]?.id, onChoice = () => {} }) {
-  const panel = h('div', { class: 'panel', role: 'tabpanel', tabindex: '0', id: 'tab-panel' })
+  const panel = h('div.panel', { role: 'tabpanel', tabindex: '0', id: 'tab-panel' })
   const buttons = tabs.map(tab => {
     const element = h(
       'button',
       { type: 'button', role: 'tab', id: `tab-${tab.id}`, 'aria-controls': 'tab-panel' },
       tab.label,
-      tab.count !== undefined && h('span', { class: 'count' }, tab.count),
+      tab.count !== undefined && h('span.count', tab.count),
     )
     element.addEventListener('click', () => choose(tab.id))
     return element
@@ -34,7 +34,7 @@ export function tabRow(tabs, { label, chosen = tabs[0]?.id, onChoice = () => {} 
     panel.replaceChildren()
     void tabs[at]?.show(panel)
   }
-  const list = h('div', { class: 'tabs', role: 'tablist', 'aria-label': label }, buttons)
+  const list = h('div.tabs', { role: 'tablist', 'aria-label': label }, buttons)
   list.addEventListener('keydown', event => {
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key]
     const at = buttons.indexOf(document.activeElement)
@@ -46,7 +46,7 @@ export function tabRow(tabs, { label, chosen = tabs[0]?.id, onChoice = () => {} 
     buttons[next].focus()
     choose(tabs[next].id)
   })
-  const element = box('tabbed', list, panel)
+  const element = h('div.tabbed', list, panel)
   choose(chosen)
   return { element, choose }
 }

@@ -1,5 +1,5 @@
 /** The windows of a plan: what is used of each, and when it begins anew. */
-import { box, h } from './dom.js'
+import { h } from './dom.js'
 import { meter, partOf } from './figures.js'
 import { amount, distance, number, time } from './format.js'
 
@@ -21,14 +21,10 @@ export function windowBar(window) {
   const { unit, limit, used, left, resetsAt } = window
   const shown = value => (unit === 'credits' ? amount(value) : number(Number(value)))
   const part = partOf(Number(used), Number(limit))
-  return box(
-    'stack',
-    box(
-      'row apart',
-      h('span', { class: 'break' }, nameOf(window)),
-      h('strong', {}, `${shown(left)} of ${shown(limit)} left`),
-    ),
+  return h(
+    'div.stack',
+    h('div.row.apart', h('span.break', nameOf(window)), h('strong', `${shown(left)} of ${shown(limit)} left`)),
     meter(part, { label: `${Math.round(100 * part)} % of ${nameOf(window)} used`, left: true }),
-    resetsAt && h('span', { class: 'muted' }, `resets ${distance(resetsAt)}, on ${time(resetsAt)} UTC`),
+    resetsAt && h('span.muted', `resets ${distance(resetsAt)}, on ${time(resetsAt)} UTC`),
   )
 }

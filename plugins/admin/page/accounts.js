@@ -1,6 +1,6 @@
 /** The accounts of the upstreams: whether they can be asked, and what is left of their quotas. */
 import { call, read } from './api.js'
-import { announce, box, button, fill, h } from './dom.js'
+import { announce, button, fill, h } from './dom.js'
 import { confirmed } from './dialog.js'
 import { meter, partOf } from './figures.js'
 import { amount, distance, duration, number, time } from './format.js'
@@ -8,16 +8,15 @@ import { amount, distance, duration, number, time } from './format.js'
 /** A quota with what is used of it. @param {string} account @param {any} quota */
 export function quotaLine(account, quota) {
   const part = partOf(Number(quota.used), Number(quota.credits))
-  return box(
-    'stack',
-    box(
-      'row apart',
-      h('span', {}, `${account}: quota ${quota.unit === 'cost' ? 'in cost ' : ''}per ${quota.window}`),
-      h('span', {}, `${amount(quota.used)} of ${amount(quota.credits)} credits used`),
+  return h(
+    'div.stack',
+    h(
+      'div.row.apart',
+      h('span', `${account}: quota ${quota.unit === 'cost' ? 'in cost ' : ''}per ${quota.window}`),
+      h('span', `${amount(quota.used)} of ${amount(quota.credits)} credits used`),
     ),
     meter(part, { label: `${Math.round(100 * part)} % used` }),
-    quota.resets_at &&
-      h('span', { class: 'muted' }, `resets ${distance(quota.resets_at)}, on ${time(quota.resets_at)} UTC`),
+    quota.resets_at && h('span.muted', `resets ${distance(quota.resets_at)}, on ${time(quota.resets_at)} UTC`),
   )
 }
 
@@ -26,31 +25,21 @@ export function healthChip({ health, simulated }) {
   let tone = 'warn'
   if (health === 'ok') tone = 'good'
   else if (/^(?:refused|failing)/.test(health)) tone = 'bad'
-  return [h('span', { class: `chip ${tone}` }, health), simulated && h('span', { class: 'chip' }, 'simulated')]
+  return [h('span', { class: `chip ${tone}` }, health), simulated && h('span.chip', 'simulated')]
 }
 
 /** Shows one account. @param {any} account @param {any} actions what may be done with it; false for nothing */
 function accountCard(account, actions) {
   return h(
-    'section',
-    { class: 'card stack' },
-    box('row apart', h('h2', { class: 'break' }, account.account), box('row', healthChip(account))),
-    h(
-      'p',
-      { class: 'muted' },
-      `${number(account.requests)} requests, ${number(account.failures)} failed; weight ${account.weight}`,
-    ),
+    'section.card.stack',
+    h('div.row.apart', h('h2.break', account.account), h('div.row', healthChip(account))),
+    h('p.muted', `${number(account.requests)} requests, ${number(account.failures)} failed; weight ${account.weight}`),
     account.quotas.map(quota => quotaLine(account.account, quota)),
     account.last_failure &&
-      h(
-        'p',
-        { class: 'break' },
-        h('span', { class: 'muted' }, `Last failure, ${distance(account.last_failure_at)}: `),
-        account.last_failure,
-      ),
+      h('p.break', h('span.muted', `Last failure, ${distance(account.last_failure_at)}: `), account.last_failure),
     actions &&
-      box(
-        'row',
+      h(
+        'div.row',
         account.health === 'disabled'
           ? button('Enable', actions.act(account.account, 'enable', 'The account is asked again.'), {
               class: 'button small',
@@ -79,8 +68,8 @@ function accountCard(account, actions) {
 
 /** @param {HTMLElement} place @param {string[]} _path @param {any} session */
 export async function accountsArea(place, _path, session) {
-  const list = box('grid')
-  fill(place, h('h1', {}, 'Accounts of the upstreams'), list)
+  const list = h('div.grid')
+  fill(place, h('h1', 'Accounts of the upstreams'), list)
   const load = async () => {
     const { data } = await read('/accounts')
     fill(

@@ -1,6 +1,6 @@
 /** Redeem codes. */
 import { call, onceOnly, read } from './api.js'
-import { announce, box, button, field, fill, h, select } from './dom.js'
+import { announce, button, field, fill, h, select } from './dom.js'
 import { askInDialog, confirmed } from './dialog.js'
 import { amount, number, time, wholeNumber } from './format.js'
 import { areaLink, pagedList } from './list.js'
@@ -17,8 +17,8 @@ export async function codesArea(place, _path, session) {
     status: select([['', 'All'], ...Object.keys(TONES).map(each => [each, each])]),
     batch: h('input', { placeholder: 'All', autocomplete: 'off' }),
   }
-  const listed = h('div', {})
-  fill(place, h('h1', {}, 'Redeem codes'), listed)
+  const listed = h('div')
+  fill(place, h('h1', 'Redeem codes'), listed)
   const mayChange = session.token.scope !== 'read'
   const list = pagedList(listed, {
     path: '/codes',
@@ -35,10 +35,10 @@ export async function codesArea(place, _path, session) {
     empty: 'No code matches.',
     none: 'There are no codes yet.',
     columns: [
-      { name: 'Code', heading: true, cell: row => h('span', { class: 'mono' }, row.hint) },
+      { name: 'Code', heading: true, cell: row => h('span.mono', row.hint) },
       { name: 'Gives', cell: row => givenBy(row) },
       { name: 'State', cell: row => h('span', { class: `chip ${TONES[row.status]}` }, row.status) },
-      { name: 'Batch', cell: row => h('div', { class: 'clip', title: row.batch }, row.batch || '–') },
+      { name: 'Batch', cell: row => h('div.clip', { title: row.batch }, row.batch || '–') },
       { name: 'Used by', cell: row => (row.used_by ? areaLink(`#/key/${row.used_by}`, time(row.used_at)) : '–') },
       { name: 'Expires', cell: row => (row.expires_at ? time(row.expires_at).slice(0, 10) : 'never') },
       { name: 'Created', wide: true, cell: row => time(row.created_at).slice(0, 10) },
@@ -92,8 +92,8 @@ async function createCodes(types) {
   const done = await askInDialog(
     'Create codes',
     [
-      box('fields', field('What a code gives', kind), field('Key type', type)),
-      box('fields', creditsField, field('Number of codes', count)),
+      h('div.fields', field('What a code gives', kind), field('Key type', type)),
+      h('div.fields', creditsField, field('Number of codes', count)),
       daysField,
       field('Batch', batch, 'A name by which you find these codes again, and cancel those that are not used.'),
       field('The codes expire on', expires, 'Empty: never.'),
@@ -129,7 +129,7 @@ function cancelBatch(chosen) {
   const batch = h('input', { value: chosen, maxlength: '200' })
   return askInDialog(
     'Cancel a batch',
-    [field('Batch', batch), h('p', {}, 'Its codes that are not used yet can no longer be redeemed.')],
+    [field('Batch', batch), h('p', 'Its codes that are not used yet can no longer be redeemed.')],
     { label: 'Cancel the codes', danger: true },
     async () => {
       const { cancelled } = await call('POST', '/codes/cancel', { batch: batch.value })

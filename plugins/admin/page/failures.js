@@ -1,5 +1,5 @@
 /** Why requests failed. The list has requests that were refused before a hold; the history does not. */
-import { h, field } from './dom.js'
+import { field, h } from './dom.js'
 import { openDialog } from './dialog.js'
 import { number, time } from './format.js'
 import { areaLink, pagedList } from './list.js'
@@ -9,12 +9,12 @@ const TONES = { client: '', key: 'warn', gateway: 'bad', account: 'bad', provide
 
 /** @param {HTMLElement} place */
 export function failuresArea(place) {
-  const list = h('div', {})
+  const list = h('div')
   const filters = {
     key: h('input', { placeholder: 'All', autocomplete: 'off' }),
     code: h('input', { placeholder: 'All', autocomplete: 'off' }),
   }
-  place.replaceChildren(h('h1', {}, 'Failures'), list)
+  place.replaceChildren(h('h1', 'Failures'), list)
   pagedList(list, {
     path: '/failures',
     caption: 'Why requests failed, newest first',
@@ -32,14 +32,13 @@ export function failuresArea(place) {
       },
       { name: 'Key', cell: row => areaLink(`#/key/${row.key}`, row.key_name || row.key) },
       { name: 'Who', cell: row => h('span', { class: `chip ${TONES[row.who] ?? ''}` }, row.who) },
-      { name: 'Code', cell: row => h('span', { class: 'mono' }, row.code) },
+      { name: 'Code', cell: row => h('span.mono', row.code) },
       { name: 'Requests', number: true, cell: row => number(row.alike) },
       { name: 'Account', wide: true, cell: row => row.account || '–' },
       {
         name: 'What was said',
         wide: true,
-        cell: row =>
-          h('div', { class: 'clip', title: row.words ?? row.message ?? '' }, row.words ?? row.message ?? '–'),
+        cell: row => h('div.clip', { title: row.words ?? row.message ?? '' }, row.words ?? row.message ?? '–'),
       },
     ],
   })

@@ -22,7 +22,7 @@ export function times(from, to) {
     })
     return element
   })
-  return h('div', { class: 'times', role: 'group', 'aria-label': 'Time' }, buttons)
+  return h('div.times', { role: 'group', 'aria-label': 'Time' }, buttons)
 }
 
 /** Sets controls to what the address says. @param {Record<string, any>} controls by name */

@@ -1,7 +1,7 @@
 /** One key: what is left, how it was used, and everything that an operator can do with it. */
 import { call, onceOnly, read } from './api.js'
 import { dayChart } from './chart.js'
-import { announce, box, button, field, fill, h } from './dom.js'
+import { announce, button, field, fill, h } from './dom.js'
 import { askInDialog, confirmed } from './dialog.js'
 import { figures } from './figures.js'
 import { amount, day, distance, lastDays, time } from './format.js'
@@ -20,19 +20,19 @@ const DAYS = 30
 export async function keyArea(place, [id = ''], session) {
   const base = `/keys/${encodeURIComponent(id)}`
   const days = lastDays(DAYS)
-  const head = box('stack')
-  const plan = h('section', { class: 'card stack' })
-  const chart = h('section', { class: 'card' })
-  const statement = h('div', {})
-  const requests = h('div', {})
-  fill(place, head, plan, chart, h('h2', {}, 'Statement'), statement, h('h2', {}, 'Requests'), requests)
+  const head = h('div.stack')
+  const plan = h('section.card.stack')
+  const chart = h('section.card')
+  const statement = h('div')
+  const requests = h('div')
+  fill(place, head, plan, chart, h('h2', 'Statement'), statement, h('h2', 'Requests'), requests)
   let removeChart = () => {}
 
   async function showHead() {
     const key = await read(base)
     const focused = head.contains(document.activeElement) ? document.activeElement?.textContent : undefined
     await planCard(plan, key.balance_id, session, () => reload())
-    fill(head, header(key), h('section', { class: 'card stack' }, sums(key), facts(key), actions(key)))
+    fill(head, header(key), h('section.card.stack', sums(key), facts(key), actions(key)))
     // Who works by keyboard stays where they were.
     if (focused) [...head.querySelectorAll('button')].find(({ textContent }) => textContent === focused)?.focus()
   }
@@ -49,8 +49,8 @@ export async function keyArea(place, [id = ''], session) {
     if (session.token.scope === 'read' || key.status === 'deleted') return undefined
     const change = (label, action, props) => button(label, async () => (await action(key)) && reload(), props)
     return h(
-      'div',
-      { class: 'row', role: 'group', 'aria-label': 'Actions' },
+      'div.row',
+      { role: 'group', 'aria-label': 'Actions' },
       change('Top up', () => changeCredits(key, 'topup'), { class: 'button primary' }),
       change('Deduct', () => changeCredits(key, 'deduct')),
       change('Edit', edit),
@@ -72,12 +72,12 @@ export async function keyArea(place, [id = ''], session) {
 }
 
 function header(key) {
-  return box(
-    'row apart',
-    box(
-      'row',
+  return h(
+    'div.row.apart',
+    h(
+      'div.row',
       h('a', { href: `#/keys/${encodeURIComponent(key.type)}` }, 'Keys'),
-      h('h1', { class: 'break' }, key.name || key.hint),
+      h('h1.break', key.name || key.hint),
       statusChip(key.status),
     ),
     copyButton(() => key.id, 'Copy the id'),
@@ -96,21 +96,20 @@ function sums(key) {
 
 function facts(key) {
   const rows = [
-    ['Id', h('span', { class: 'mono' }, key.id)],
-    ['Key', h('span', { class: 'mono' }, key.hint)],
+    ['Id', h('span.mono', key.id)],
+    ['Key', h('span.mono', key.hint)],
     ['Type', key.type],
     ['Label', key.label],
     ['Batch', key.batch || '–'],
-    ['Balance', h('span', { class: 'mono' }, key.balance_id)],
+    ['Balance', h('span.mono', key.balance_id)],
     ['Cap', key.cap === null ? 'none' : `${amount(key.cap)} credits`],
-    ['Limits', key.limits === null ? 'those of its type' : h('span', { class: 'mono' }, JSON.stringify(key.limits))],
+    ['Limits', key.limits === null ? 'those of its type' : h('span.mono', JSON.stringify(key.limits))],
     ['Manages keys', key.manage ? 'yes' : 'no'],
     ['Created', `${time(key.created_at)} UTC`],
   ]
   return h(
-    'dl',
-    { class: 'facts' },
-    rows.map(([name, value]) => [h('dt', {}, name), h('dd', { class: 'break' }, value)]),
+    'dl.facts',
+    rows.map(([name, value]) => [h('dt', name), h('dd.break', value)]),
   )
 }
 
@@ -152,7 +151,7 @@ function edit(key) {
   const expiry = expiryField('Expiry', before)
   const cap = h('input', { inputmode: 'decimal', value: key.cap ?? '' })
   const limitsBefore = key.limits === null ? '' : JSON.stringify(key.limits)
-  const limits = h('input', { class: 'mono', spellcheck: 'false', value: limitsBefore })
+  const limits = h('input.mono', { spellcheck: 'false', value: limitsBefore })
   return askInDialog(
     'Edit',
     [
@@ -176,7 +175,7 @@ function edit(key) {
 }
 
 function move(key) {
-  const balance = h('input', { class: 'mono', value: key.balance_id })
+  const balance = h('input.mono', { value: key.balance_id })
   return askInDialog(
     'Move to another balance',
     [field('Balance', balance, 'Its id. Requests that run end on the balance before, and history stays there.')],

@@ -1,6 +1,6 @@
 /** Keys: a tab for each type, a table of them, and the dialogs that make new ones. */
 import { call, onceOnly, read } from './api.js'
-import { box, button, field, fill, h, select } from './dom.js'
+import { button, field, fill, h, select } from './dom.js'
 import { askInDialog } from './dialog.js'
 import { meter, partOf } from './figures.js'
 import { amount, distance, number, time, wholeNumber } from './format.js'
@@ -43,7 +43,7 @@ export async function keysArea(place, [type = ''], session) {
       onChoice: id => history.replaceState(null, '', id === 'all' ? '#/keys' : `#/keys/${encodeURIComponent(id)}`),
     },
   )
-  fill(place, h('h1', {}, 'Keys'), tabs.element)
+  fill(place, h('h1', 'Keys'), tabs.element)
 }
 
 async function keysPanel(panel, types, type, session) {
@@ -61,9 +61,9 @@ async function keysPanel(panel, types, type, session) {
     batch: h('input', { placeholder: 'All', autocomplete: 'off' }),
   }
   const mayChange = session.token.scope !== 'read'
-  const facts = h('div', {})
-  const place = h('div', {})
-  fill(panel, box('stack', facts, place))
+  const facts = h('div')
+  const place = h('div')
+  fill(panel, h('div.stack', facts, place))
   const list = pagedList(place, {
     path: '/keys',
     caption: type ? `${type.name} keys` : 'Keys of all types',
@@ -82,13 +82,13 @@ async function keysPanel(panel, types, type, session) {
     empty: 'No key matches.',
     none: 'There are no keys yet.',
     columns: [
-      { name: 'Key', heading: true, cell: row => areaLink(`#/key/${row.id}`, h('span', { class: 'mono' }, row.hint)) },
-      { name: 'Name', cell: row => h('div', { class: 'clip', title: row.name }, row.name || '–') },
+      { name: 'Key', heading: true, cell: row => areaLink(`#/key/${row.id}`, h('span.mono', row.hint)) },
+      { name: 'Name', cell: row => h('div.clip', { title: row.name }, row.name || '–') },
       ...(type ? [] : [{ name: 'Type', cell: row => row.type }]),
       { name: 'State', cell: row => statusChip(row.status) },
       { name: 'Left', number: true, sort: 'balance', cell: leftCell },
       { name: 'Used', number: true, sort: 'used', cell: usedWords },
-      { name: 'Batch', wide: true, cell: row => h('div', { class: 'clip', title: row.batch }, row.batch || '–') },
+      { name: 'Batch', wide: true, cell: row => h('div.clip', { title: row.batch }, row.batch || '–') },
       {
         name: 'Expires',
         sort: 'expires',
@@ -132,8 +132,8 @@ export function leftWords({ left_of: all, used_of_plan: ofPlan, balance }) {
 function leftCell(row) {
   const [left, all] = [Number(row.left), Number(row.left_of)]
   const used = all > 0 ? partOf(all - left, all) : 1
-  return box(
-    'left-cell',
+  return h(
+    'div.left-cell',
     h('span', { title: `${amount(row.left)} ${leftWords(row)}` }, `${amount(row.left)} of ${amount(row.left_of)}`),
     meter(used, { left: true }),
   )
@@ -144,12 +144,11 @@ async function typeFacts(type) {
   const { data } = await read('/accounts')
   const own = data.filter(({ upstream }) => type.upstreams.includes(upstream))
   return h(
-    'section',
-    { class: 'card' },
-    box(
-      'row apart',
-      h('strong', {}, `Requests go through ${own.map(({ account }) => account).join(', ')}`),
-      h('span', { class: 'muted' }, `${type.models.length} models, default ${type.default_model}`),
+    'section.card',
+    h(
+      'div.row.apart',
+      h('strong', `Requests go through ${own.map(({ account }) => account).join(', ')}`),
+      h('span.muted', `${type.models.length} models, default ${type.default_model}`),
     ),
     own.flatMap(account => account.quotas.map(quota => quotaLine(account.account, quota))),
   )
@@ -157,7 +156,7 @@ async function typeFacts(type) {
 
 /** A date that is never broken into lines. @param {string} text */
 function nowrap(text) {
-  return h('span', { class: 'nowrap' }, text)
+  return h('span.nowrap', text)
 }
 
 const EXPIRIES = [
@@ -177,8 +176,8 @@ function dayAfter(days) {
 /** A field for a day in the future, with the usual choices. @param {string} label @param {string} value */
 export function expiryField(label, value = '') {
   const input = h('input', { type: 'date', value })
-  const quick = box(
-    'quick',
+  const quick = h(
+    'div.quick',
     EXPIRIES.map(([name, days]) =>
       button(
         name,
@@ -191,8 +190,8 @@ export function expiryField(label, value = '') {
   )
   return {
     input,
-    element: box(
-      'field',
+    element: h(
+      'div.field',
       field(
         label,
         input,
@@ -205,14 +204,13 @@ export function expiryField(label, value = '') {
 
 /** The fields for keys that spend from one balance. */
 function sharedFields() {
-  const balance = h('input', { class: 'mono', maxlength: '64' })
+  const balance = h('input.mono', { maxlength: '64' })
   const cap = h('input', { inputmode: 'decimal' })
   const element = h(
     'details',
-    {},
-    h('summary', {}, 'Several keys on one balance'),
-    box(
-      'fields',
+    h('summary', 'Several keys on one balance'),
+    h(
+      'div.fields',
       field('Balance', balance, 'The id of a balance from which they spend, instead of credits of their own.'),
       field('Cap of each', cap, 'The most that a key may use in its life. Empty: no limit but the balance.'),
     ),
@@ -242,8 +240,8 @@ async function createKeys(types, type) {
   const done = await askInDialog(
     'Create keys',
     [
-      box(
-        'fields',
+      h(
+        'div.fields',
         field('Type', kind),
         field('Credits of each', credits, 'May be empty for a type with a plan.'),
         field('Number of keys', count),

@@ -1,6 +1,6 @@
 /** Lists that come in pages: filters above, a table, and the buttons to the next page. */
 import { csvAddress, read } from './api.js'
-import { box, debounced, fill, h, icon } from './dom.js'
+import { debounced, fill, h, icon } from './dom.js'
 import { fromAddress, toAddress } from './filters.js'
 import { pager } from './pager.js'
 import { classOf, emptyRow, rowOf, scrolling } from './table.js'
@@ -24,9 +24,9 @@ export function pagedList(place, list) {
   let order = list.sort
   /** @type {AbortController | undefined} */
   let running
-  const body = h('tbody', {})
-  const foot = box('row end')
-  const fault = h('div', {})
+  const body = h('tbody')
+  const foot = h('div.row.end')
+  const fault = h('div')
   const heads = columns.map(column => headOf(column, sortBy))
   const table = scrolling(caption, `cards ${className}`, heads, body)
 
@@ -50,7 +50,7 @@ export function pagedList(place, list) {
       fill(fault)
     } catch (thrown) {
       if (signal.aborted) return
-      fill(fault, h('p', { class: 'fault', role: 'alert' }, thrown instanceof Error ? thrown.message : ''))
+      fill(fault, h('p.fault', { role: 'alert' }, thrown instanceof Error ? thrown.message : ''))
     } finally {
       if (!signal.aborted) body.removeAttribute('aria-busy')
     }
@@ -62,8 +62,8 @@ export function pagedList(place, list) {
     fill(body, rowsOf(page, columns, isFiltered ? given.empty : given.none))
     fill(
       foot,
-      h('span', { class: 'muted' }, rangeOf(page, pages.pagesBefore)),
-      csv && h('a', { class: 'button small', href: csvAddress(path, query()), download: '' }, icon('download'), 'CSV'),
+      h('span.muted', rangeOf(page, pages.pagesBefore)),
+      csv && h('a.button.small', { href: csvAddress(path, query()), download: '' }, icon('download'), 'CSV'),
       pages.buttons(page),
     )
   }
@@ -75,8 +75,8 @@ export function pagedList(place, list) {
 
   if (address) fromAddress(filters)
   const form = labels.length > 0 && filterForm(labels, () => void first())
-  const buttons = actions.length > 0 && box('row', actions)
-  fill(place, h('section', { class: 'card stack' }, form, buttons, fault, table, foot))
+  const buttons = actions.length > 0 && h('div.row', actions)
+  fill(place, h('section.card.stack', form, buttons, fault, table, foot))
   void load()
   return { reload: load }
 }
@@ -102,7 +102,7 @@ function queryOf(filters, fixed, order) {
 
 /** A form that searches again when a filter has changed. @param {any[]} labels @param {() => void} search */
 function filterForm(labels, search) {
-  const form = h('form', { class: 'filters', role: 'search' }, labels)
+  const form = h('form.filters', { role: 'search' }, labels)
   form.addEventListener('submit', event => {
     event.preventDefault()
     search()

@@ -28,7 +28,7 @@ function optionsOf(width) {
 
 /** @returns {{ element: HTMLElement, show: (minutes: any[]) => void, remove: () => void }} */
 export function hourChart() {
-  const element = h('figure', { class: 'chart' })
+  const element = h('figure.chart')
   /** @type {{ current: () => any, remove: () => void } | undefined} */
   let drawn
   let turn = 0
@@ -42,16 +42,16 @@ export function hourChart() {
         served + errors === 0
           ? 'No request ended in this hour.'
           : `${number(served)} requests were served, and ${number(errors)} failed.`
-      const plot = h('div', { class: 'live', role: 'img', 'aria-label': `${TITLE}. ${summary}` })
-      const legend = [h('li', {}, swatch(1), 'served in a minute'), h('li', {}, swatch(5), 'errors')]
+      const plot = h('div.live', { role: 'img', 'aria-label': `${TITLE}. ${summary}` })
+      const legend = [h('li', swatch(1), 'served in a minute'), h('li', swatch(5), 'errors')]
       drawn?.remove()
       drawn = undefined
       const isEmpty = served + errors === 0
       fill(
         element,
-        h('figcaption', {}, h('strong', {}, TITLE), ' ', h('span', { class: 'muted' }, summary)),
+        h('figcaption', h('strong', TITLE), ' ', h('span.muted', summary)),
         !isEmpty && plot,
-        !isEmpty && h('ul', { class: 'legend' }, legend),
+        !isEmpty && h('ul.legend', legend),
       )
       if (isEmpty) return
       const last = Math.floor(Date.now() / MINUTE_MS)

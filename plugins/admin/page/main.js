@@ -4,7 +4,7 @@ import { call, read, useSession } from './api.js'
 import { auditArea, configurationArea, tokensArea } from './office.js'
 import { codesArea } from './codes.js'
 import { closeDialogs } from './dialog.js'
-import { announceFaults, box, button, field, fill, h } from './dom.js'
+import { announceFaults, button, field, fill, h } from './dom.js'
 import { failuresArea } from './failures.js'
 import { keysArea } from './keys.js'
 import { keyArea } from './key.js'
@@ -55,7 +55,7 @@ async function showArea() {
       link.scrollIntoView({ block: 'nearest', inline: 'center' })
     } else link.removeAttribute('aria-current')
   document.title = `${AREAS[current]?.name} – Tollgate admin`
-  const place = box('stack')
+  const place = h('div.stack')
   fill(content, place)
   try {
     const ended = await AREAS[area]?.show(place, path, session)
@@ -64,16 +64,16 @@ async function showArea() {
   } catch (thrown) {
     if (own !== turn) return
     const text = thrown instanceof Error ? thrown.message : 'Something went wrong.'
-    fill(place, h('div', { class: 'banner bad', role: 'alert' }, text), button('Try again', showArea))
+    fill(place, h('div.banner.bad', { role: 'alert' }, text), button('Try again', showArea))
   }
 }
 
 function showShell() {
   fill(
     top,
-    h('span', { class: 'brand' }, 'Tollgate'),
-    h('span', { class: 'spring' }),
-    h('span', { class: 'muted wide' }, `${session.token.name} (${session.token.scope})`),
+    h('span.brand', 'Tollgate'),
+    h('span.spring'),
+    h('span.muted.wide', `${session.token.name} (${session.token.scope})`),
     button('Sign out', signOut, { class: 'button small' }),
     themeButton(),
   )
@@ -113,7 +113,7 @@ function ended(why = 'Your session is over. Sign in again.') {
 /** @param {string} [why] */
 function showSignIn(why) {
   document.title = 'Tollgate admin'
-  fill(top, h('span', { class: 'brand' }, 'Tollgate admin'), h('span', { class: 'spring' }), themeButton())
+  fill(top, h('span.brand', 'Tollgate admin'), h('span.spring'), themeButton())
   fill(side)
   const token = h('input', {
     type: 'password',
@@ -121,16 +121,16 @@ function showSignIn(why) {
     spellcheck: 'false',
     placeholder: 'tga-…',
   })
-  const fault = h('p', { class: 'fault', role: 'alert' })
+  const fault = h('p.fault', { role: 'alert' })
   const submit = h('button', { type: 'submit', class: 'button primary' }, 'Sign in')
   const form = h(
     'form',
     { novalidate: true },
-    h('h1', {}, 'Sign in'),
+    h('h1', 'Sign in'),
     why && h('p', { role: 'status' }, why),
     field('Token', token, 'Create one with: npx tollgate tokens create --name NAME'),
     fault,
-    h('div', {}, submit),
+    h('div', submit),
   )
   form.addEventListener('submit', async event => {
     event.preventDefault()
@@ -145,7 +145,7 @@ function showSignIn(why) {
       submit.removeAttribute('aria-busy')
     }
   })
-  fill(content, h('section', { class: 'card sign-in' }, form))
+  fill(content, h('section.card.sign-in', form))
   token.focus()
 }
 

@@ -1,6 +1,6 @@
 /** Tokens, the audit log, and the configuration in force. */
 import { call, onceOnly, read } from './api.js'
-import { announce, box, button, field, fill, h, select } from './dom.js'
+import { announce, button, field, fill, h, select } from './dom.js'
 import { askInDialog, confirmed } from './dialog.js'
 import { distance, time } from './format.js'
 import { showSecrets } from './secrets.js'
@@ -15,24 +15,24 @@ const SCOPES = [
 
 /** @param {HTMLElement} place @param {string[]} _path @param {any} session */
 export async function tokensArea(place, _path, session) {
-  const list = h('section', { class: 'card stack' })
-  fill(place, h('h1', {}, 'Tokens of operators and programs'), list)
+  const list = h('section.card.stack')
+  fill(place, h('h1', 'Tokens of operators and programs'), list)
   const may = session.token.scope === 'all'
   const load = async () => {
     const { data } = await read('/tokens')
     fill(
       list,
       may &&
-        box(
-          'row',
+        h(
+          'div.row',
           button('Create a token', async () => (await createToken()) && load(), { class: 'button primary' }),
         ),
       tableOf('Tokens, newest first', columns, data, { class: 'cards' }),
     )
   }
   const stateOf = token => {
-    if (token.revoked_at) return h('span', { class: 'chip bad' }, 'revoked')
-    if (!may) return h('span', { class: 'chip good' }, 'valid')
+    if (token.revoked_at) return h('span.chip.bad', 'revoked')
+    if (!may) return h('span.chip.good', 'valid')
     const props = { class: 'button small danger', 'aria-label': `Revoke ${token.name}` }
     return button('Revoke', async () => (await revoke(token)) && load(), props)
   }
@@ -84,8 +84,8 @@ export function auditArea(place) {
     action: h('input', { placeholder: 'All, or such as key.topup', autocomplete: 'off' }),
     target: h('input', { placeholder: 'All, or an id', autocomplete: 'off' }),
   }
-  const list = h('div', {})
-  fill(place, h('h1', {}, 'Audit log'), list)
+  const list = h('div')
+  fill(place, h('h1', 'Audit log'), list)
   pagedList(list, {
     path: '/audit',
     caption: 'Who changed what, newest first',
@@ -93,10 +93,10 @@ export function auditArea(place) {
     labels: [field('Who', filters.actor), field('Action', filters.action), field('Target', filters.target)],
     empty: 'No change matches.',
     columns: [
-      { name: 'Time (UTC)', heading: true, cell: row => h('span', { class: 'nowrap' }, time(row.at)) },
-      { name: 'Who', cell: row => box('break', row.actor) },
+      { name: 'Time (UTC)', heading: true, cell: row => h('span.nowrap', time(row.at)) },
+      { name: 'Who', cell: row => h('div.break', row.actor) },
       { name: 'From', cell: row => row.address || '–' },
-      { name: 'Action', cell: row => h('span', { class: 'mono' }, row.action) },
+      { name: 'Action', cell: row => h('span.mono', row.action) },
       {
         name: 'Target',
         cell: row =>
@@ -106,8 +106,7 @@ export function auditArea(place) {
       },
       {
         name: 'Details',
-        cell: row =>
-          h('code', { class: 'break' }, Object.keys(row.details).length === 0 ? '–' : JSON.stringify(row.details)),
+        cell: row => h('code.break', Object.keys(row.details).length === 0 ? '–' : JSON.stringify(row.details)),
       },
     ],
   })
@@ -118,16 +117,12 @@ export async function configurationArea(place) {
   const { file, text } = await read('/config')
   fill(
     place,
-    h('h1', {}, 'Configuration in force'),
+    h('h1', 'Configuration in force'),
+    h('p.muted', 'Edit the file; a running gateway applies a valid one by itself. Credentials are hidden here.'),
     h(
-      'p',
-      { class: 'muted' },
-      'Edit the file; a running gateway applies a valid one by itself. Credentials are hidden here.',
-    ),
-    box(
-      'code',
-      h('header', {}, h('span', { class: 'break' }, file)),
-      h('pre', { class: 'config', tabindex: '0', 'aria-label': 'The text of the configuration' }, text),
+      'div.code',
+      h('header', h('span.break', file)),
+      h('pre.config', { tabindex: '0', 'aria-label': 'The text of the configuration' }, text),
     ),
   )
 }

@@ -2,7 +2,7 @@
 import { LIVE, read } from './api.js'
 import { dayChart } from './chart.js'
 import { figures } from './figures.js'
-import { box, fill, h } from './dom.js'
+import { fill, h } from './dom.js'
 import { amount, duration, lastDays, number, percent } from './format.js'
 import { healthChip, quotaLine } from './accounts.js'
 import { hourChart } from './live.js'
@@ -13,28 +13,28 @@ const TREND_EVERY_MS = 60_000
 
 /** @param {HTMLElement} place */
 export async function overviewArea(place) {
-  const state = h('span', { class: 'muted', role: 'status' })
-  const minute = h('section', { class: 'card' })
-  const today = h('section', { class: 'card' })
-  const days = h('section', { class: 'card' })
-  const accounts = h('section', { class: 'card stack' })
-  const trouble = box('stack')
-  const soon = h('div', {})
-  const attention = h('section', { class: 'card stack' }, h('h2', {}, 'Needs attention'), trouble, soon)
+  const state = h('span.muted', { role: 'status' })
+  const minute = h('section.card')
+  const today = h('section.card')
+  const days = h('section.card')
+  const accounts = h('section.card.stack')
+  const trouble = h('div.stack')
+  const soon = h('div')
+  const attention = h('section.card.stack', h('h2', 'Needs attention'), trouble, soon)
   const chart = hourChart()
   let removeDays = () => {}
   /** @type {any} */
   let yesterday
-  const head = box('row apart', h('h1', {}, 'Overview'), state)
+  const head = h('div.row.apart', h('h1', 'Overview'), state)
   fill(place, head)
 
   const show = overview => {
     fill(state, `as of ${overview.at.slice(11, 19)} UTC`)
     const { minute: last, running, has_costs: hasCosts } = overview
-    const counted = last ? sums(last, { running, hasCosts }) : h('p', { class: 'empty' }, 'Counting begins …')
-    fill(minute, h('h2', {}, 'The last minute'), counted)
-    fill(today, h('h2', {}, 'Today (UTC)'), sums(overview.today, { yesterday, hasCosts }))
-    fill(accounts, h('h2', {}, 'Accounts of the upstreams'), overview.accounts.map(accountLine))
+    const counted = last ? sums(last, { running, hasCosts }) : h('p.empty', 'Counting begins …')
+    fill(minute, h('h2', 'The last minute'), counted)
+    fill(today, h('h2', 'Today (UTC)'), sums(overview.today, { yesterday, hasCosts }))
+    fill(accounts, h('h2', 'Accounts of the upstreams'), overview.accounts.map(accountLine))
     fill(trouble, faults(overview))
   }
   const showTrend = async trend => {
@@ -54,7 +54,7 @@ export async function overviewArea(place) {
   const readTrend = () => read('/overview/trend')
   const [trend, overview] = await Promise.all([readTrend(), read('/overview')])
   // All sections appear at once, so that none moves another.
-  fill(place, head, today, days, attention, minute, h('section', { class: 'card' }, chart.element), accounts)
+  fill(place, head, today, days, attention, minute, h('section.card', chart.element), accounts)
   const shown = showTrend(trend)
   show(overview)
   await shown
@@ -104,20 +104,17 @@ function listen(show, say) {
 
 /** The keys that are used up soon, and what providers report that is not understood. */
 function soonTable({ running_out: keys, unread }) {
-  return box(
-    'stack',
-    keys.length === 0 && unread.length === 0 && h('p', { class: 'empty' }, 'No key is used up within a week.'),
+  return h(
+    'div.stack',
+    keys.length === 0 && unread.length === 0 && h('p.empty', 'No key is used up within a week.'),
     h(
-      'ul',
-      { class: 'stack' },
+      'ul.stack',
       keys.map(({ key, name, hint, balance, daily, days }) =>
         h(
-          'li',
-          { class: 'row apart' },
-          h('a', { class: 'break', href: `#/key/${key}` }, name || hint),
+          'li.row.apart',
+          h('a.break', { href: `#/key/${key}` }, name || hint),
           h(
             'span',
-            {},
             Number(balance) > 0 ? `${amount(balance)} credits last ${days} days at ${amount(daily)} a day` : 'used up',
           ),
         ),
@@ -125,7 +122,6 @@ function soonTable({ running_out: keys, unread }) {
       unread.map(({ upstream, model, count }) =>
         h(
           'li',
-          {},
           `${number(count)} replies of ${upstream} for ${model} reported usage that was understood only in part.`,
         ),
       ),
@@ -167,15 +163,15 @@ function sums(counts, { running, yesterday: before, hasCosts }) {
 }
 
 function accountLine(account) {
-  return box(
-    'stack',
-    box(
-      'row apart',
-      h('strong', { class: 'break' }, account.account),
-      box(
-        'row',
+  return h(
+    'div.stack',
+    h(
+      'div.row.apart',
+      h('strong.break', account.account),
+      h(
+        'div.row',
         healthChip(account),
-        h('span', { class: 'muted' }, `${number(account.requests)} requests, ${number(account.failures)} failed`),
+        h('span.muted', `${number(account.requests)} requests, ${number(account.failures)} failed`),
       ),
     ),
     account.quotas.map(quota => quotaLine(account.account, quota)),

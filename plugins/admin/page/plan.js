@@ -25,9 +25,9 @@ export async function planCard(place, balance, session, changed) {
   }
   fill(
     place,
-    h('h2', {}, 'Plan'),
-    plan ? [h('p', {}, wordsOf(plan)), bars(plan)] : h('p', { class: 'muted' }, 'This balance has credits only.'),
-    mayChange && h('div', { class: 'row', role: 'group', 'aria-label': 'Plan' }, actions),
+    h('h2', 'Plan'),
+    plan ? [h('p', wordsOf(plan)), bars(plan)] : h('p.muted', 'This balance has credits only.'),
+    mayChange && h('div.row', { role: 'group', 'aria-label': 'Plan' }, actions),
   )
 }
 
@@ -88,7 +88,7 @@ function extend({ send }) {
   const reason = h('input', { maxlength: '200' })
   return askInDialog(
     'Extend by one period',
-    [h('p', {}, 'A plan that has ended begins again now.'), reasonField(reason)],
+    [h('p', 'A plan that has ended begins again now.'), reasonField(reason)],
     { label: 'Extend' },
     async () => {
       const { plan } = await send('/extend', reason.value === '' ? {} : { reason: reason.value })
@@ -133,7 +133,7 @@ function end({ send }) {
   return askInDialog(
     'End the plan?',
     [
-      h('p', {}, 'Requests use credits from now on, or are refused. Running requests end as they are.'),
+      h('p', 'Requests use credits from now on, or are refused. Running requests end as they are.'),
       reasonField(reason),
     ],
     { label: 'End', danger: true },

@@ -1,7 +1,7 @@
 /** One request: what happened and why, what it cost, and what an operator can do about it. */
 import { call, read } from './api.js'
 import { chargeTable, paidWords } from './charge.js'
-import { announce, box, button, field, fill, h } from './dom.js'
+import { announce, button, field, fill, h } from './dom.js'
 import { askInDialog, openDialog } from './dialog.js'
 import { amount, duration, number, ofNano, time } from './format.js'
 import { copyButton } from './give.js'
@@ -37,33 +37,32 @@ function factsOf(row, close) {
     ['Without a price', row.unpriced?.join(', ')],
     ['Refund of', row.credits_entry],
     ['Reason', row.credit_reason],
-    ['Request id', h('span', { class: 'mono' }, row.request_id)],
+    ['Request id', h('span.mono', row.request_id)],
   ].filter(([, value]) => value)
 }
 
 /** @param {any} row @param {{ session: any, reload: () => unknown }} options */
 export function requestDialog(row, { session, reload }) {
   const { body, close } = openDialog('Request', { wide: true })
-  const story = box('stack')
+  const story = h('div.stack')
   const mayRefund =
     session.token.scope !== 'read' && row.type !== 'credit' && !row.cost_nano.startsWith('-') && row.cost_nano !== '0'
   const refundButton =
     mayRefund && button('Refund', async () => (await refund(row)) && (close(), reload()), { class: 'button danger' })
   fill(
     body,
-    box(
-      'stack',
+    h(
+      'div.stack',
       story,
       chargeTable(row),
       h(
-        'dl',
-        { class: 'facts' },
-        factsOf(row, close).map(([name, value]) => [h('dt', {}, name), h('dd', { class: 'break' }, value)]),
+        'dl.facts',
+        factsOf(row, close).map(([name, value]) => [h('dt', name), h('dd.break', value)]),
       ),
-      box(
-        'row',
+      h(
+        'div.row',
         refundButton,
-        h('a', { class: 'button', href: `#/key/${row.key}`, on: { click: close } }, 'All of this key'),
+        h('a.button', { href: `#/key/${row.key}`, on: { click: close } }, 'All of this key'),
         copyButton(() => row.request_id, 'Copy the id'),
       ),
     ),
@@ -76,15 +75,14 @@ export function requestDialog(row, { session, reload }) {
  * @param {HTMLElement} place @param {string} id @param {(story: any) => unknown} [then] called with its story
  */
 export function showStory(place, id, then = () => {}) {
-  fill(place, h('p', { class: 'muted', role: 'status' }, 'Reading what happened …'))
+  fill(place, h('p.muted', { role: 'status' }, 'Reading what happened …'))
   const told = ({ sentences }) =>
     fill(
       place,
-      h('h3', {}, 'What happened'),
+      h('h3', 'What happened'),
       h(
-        'ul',
-        { class: 'story' },
-        sentences.map(each => h('li', { class: 'break' }, each)),
+        'ul.story',
+        sentences.map(each => h('li.break', each)),
       ),
     )
   void read(`/requests/${id}`).then(
@@ -92,7 +90,7 @@ export function showStory(place, id, then = () => {}) {
       told(found)
       then(found)
     },
-    thrown => fill(place, h('p', { class: 'muted' }, thrown instanceof Error ? thrown.message : '')),
+    thrown => fill(place, h('p.muted', thrown instanceof Error ? thrown.message : '')),
   )
 }
 
@@ -103,9 +101,9 @@ function refund(row) {
   return askInDialog(
     'Refund this request?',
     [
-      h('p', {}, `${paidWords({ ...row, waived_nano: '0' })} go back to ${row.key_name || row.key}.`),
+      h('p', `${paidWords({ ...row, waived_nano: '0' })} go back, for a request of ${row.key_name || row.key}.`),
       field('Reason', reason, 'The customer sees it.'),
-      row.plan_nano !== '0' && h('label', {}, asCredits, ' Give back as credits what the plan has paid.'),
+      row.plan_nano !== '0' && h('label', asCredits, ' Give back as credits what the plan has paid.'),
     ],
     { label: 'Refund', danger: true },
     async () => {

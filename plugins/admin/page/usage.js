@@ -1,7 +1,7 @@
 /** Usage by day, model, key, type, account and status; and single requests. */
 import { csvAddress, read } from './api.js'
 import { dayChart } from './chart.js'
-import { box, field, fill, h, icon, select } from './dom.js'
+import { field, fill, h, icon, select } from './dom.js'
 import { fromAddress, times, toAddress } from './filters.js'
 import { paidCell } from './charge.js'
 import { amount, duration, lastDays, number, short, time } from './format.js'
@@ -26,22 +26,15 @@ export async function usageArea(place) {
   const by = select(GROUPS)
   const from = h('input', { type: 'date', value: days[0] })
   const to = h('input', { type: 'date', value: days.at(-1) })
-  const chart = h('section', { class: 'card' })
-  const table = h('section', { class: 'card stack' })
+  const chart = h('section.card')
+  const table = h('section.card.stack')
   let removeChart = () => {}
   let turn = 0
   const controls = { by, from, to }
   fromAddress(controls)
-  const form = h(
-    'form',
-    { class: 'filters' },
-    field('By', by),
-    field('From (UTC)', from),
-    field('To (UTC)', to),
-    times(from, to),
-  )
+  const form = h('form.filters', field('By', by), field('From (UTC)', from), field('To (UTC)', to), times(from, to))
   form.addEventListener('submit', event => event.preventDefault())
-  fill(place, h('h1', {}, 'Usage'), h('section', { class: 'card' }, form), chart, table)
+  fill(place, h('h1', 'Usage'), h('section.card', form), chart, table)
 
   const load = async () => {
     const own = ++turn
@@ -54,9 +47,9 @@ export async function usageArea(place) {
     fill(
       table,
       usageTable(groups.data, by.value),
-      box(
-        'row end',
-        h('a', { class: 'button small', href: csvAddress('/usage', query), download: '' }, icon('download'), 'CSV'),
+      h(
+        'div.row.end',
+        h('a.button.small', { href: csvAddress('/usage', query), download: '' }, icon('download'), 'CSV'),
       ),
     )
     const span = daysBetween(from.value, to.value)
@@ -109,8 +102,8 @@ function usageTable(rows, by) {
 
 /** @param {HTMLElement} place @param {string[]} _path @param {any} session */
 export function requestsArea(place, _path, session) {
-  const list = h('div', {})
-  fill(place, h('h1', {}, 'Requests'), list)
+  const list = h('div')
+  fill(place, h('h1', 'Requests'), list)
   requestList(list, { path: '/history', fixed: {}, withKey: true, session })
 }
 
@@ -156,7 +149,7 @@ export function requestList(place, { path, fixed, withKey, session }) {
           ),
       },
       ...(withKey ? [{ name: 'Key', cell: row => areaLink(`#/key/${row.key}`, row.key_name || row.key) }] : []),
-      { name: 'Model', cell: row => h('div', { class: 'clip mono', title: row.model }, row.model ?? '–') },
+      { name: 'Model', cell: row => h('div.clip.mono', { title: row.model }, row.model ?? '–') },
       {
         name: 'Result',
         cell: row =>

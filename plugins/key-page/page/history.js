@@ -1,6 +1,6 @@
 /** The requests of a key, newest first. */
 import { send } from './api.js'
-import { box, button, field, fill, h, icon, select } from './dom.js'
+import { button, field, fill, h, icon, select } from './dom.js'
 import { openDialog } from './dialog.js'
 import { amount, number, time } from './format.js'
 import { chargeTable, paidCell, paidWords } from './charge.js'
@@ -36,12 +36,11 @@ export function historyPanel(panel, info) {
     more => `/api/v1/key-info/history?${query(more)}`,
     page =>
       page.data.length === 0
-        ? h('p', { class: 'empty' }, emptyWords(page))
+        ? h('p.empty', emptyWords(page))
         : tableOf('Requests, newest first', COLUMNS, page.data, { class: 'cards' }),
   )
   const form = h(
-    'form',
-    { class: 'fields' },
+    'form.fields',
     field('Model', filters.model),
     field('Result', filters.status),
     field('From (UTC)', filters.from),
@@ -55,16 +54,7 @@ export function historyPanel(panel, info) {
     })
     save('history.csv', await response.blob(), 'text/csv')
   })
-  fill(
-    panel,
-    h(
-      'section',
-      { class: 'card stack' },
-      form,
-      box('row', csv, h('span', { class: 'muted' }, 'All times are UTC.')),
-      list.element,
-    ),
-  )
+  fill(panel, h('section.card.stack', form, h('div.row', csv, h('span.muted', 'All times are UTC.')), list.element))
   void list.first()
 }
 
@@ -112,10 +102,7 @@ function outcome(entry) {
   if (type === 'credit' || status === 'ok') return undefined
   const words = FAILED[code] ?? (status === 'broken' ? 'The reply broke off.' : undefined)
   const charge = cost === 0 ? 'You were not charged.' : `You were charged ${paidWords(entry)} for what you received.`
-  return (
-    words &&
-    h('p', {}, `${words} ${charge}`, httpStatus ? h('span', { class: 'muted' }, ` (status ${httpStatus})`) : '')
-  )
+  return words && h('p', `${words} ${charge}`, httpStatus ? h('span.muted', ` (status ${httpStatus})`) : '')
 }
 
 /** Shows how a charge came about. */
@@ -144,11 +131,8 @@ function details(entry) {
     body,
     outcome(entry),
     h(
-      'dl',
-      { class: 'stack' },
-      facts.map(([name, value]) =>
-        box('row apart', h('dt', { class: 'muted' }, name), h('dd', { class: 'break' }, value)),
-      ),
+      'dl.stack',
+      facts.map(([name, value]) => h('div.row.apart', h('dt.muted', name), h('dd.break', value))),
     ),
     chargeTable(entry),
   )

@@ -1,7 +1,7 @@
 /** The keys of a balance, for a key that may create others. */
 import { read } from './api.js'
 import { askInDialog, confirmed } from './dialog.js'
-import { announce, box, button, field, fill, h, select } from './dom.js'
+import { announce, button, field, fill, h, select } from './dom.js'
 import { amount, day } from './format.js'
 import { showSecrets } from './secrets.js'
 import { tableOf } from './table.js'
@@ -22,10 +22,9 @@ export async function keysPanel(panel) {
   fill(
     panel,
     h(
-      'section',
-      { class: 'card stack' },
-      h('p', {}, 'These keys spend from one balance. Each has its own secret, history and limit.'),
-      types.length > 0 && h('div', {}, create),
+      'section.card.stack',
+      h('p', 'These keys spend from one balance. Each has its own secret, history and limit.'),
+      types.length > 0 && h('div', create),
       tableOf('Keys of this balance', columnsOf(reload), data),
     ),
   )
@@ -52,7 +51,7 @@ function columnsOf(reload) {
     { name: 'Limit', cell: key => (key.cap === null ? 'none' : amount(key.cap)) },
     { name: 'Expires', cell: key => (key.expires_at ? day(key.expires_at) : 'never') },
     { name: 'Status', cell: key => key.status },
-    { name: 'Actions', cell: key => (key.created_by_this_key ? box('row', actions(key)) : '–') },
+    { name: 'Actions', cell: key => (key.created_by_this_key ? h('div.row', actions(key)) : '–') },
   ]
 }
 

@@ -1,6 +1,6 @@
 /** The customer's page: asks for a key, and shows what belongs to it. */
 import { currentKey, forgetKey, isKept, keyIn, keysWith, read, Refusal, useKey } from './api.js'
-import { announce, announceFaults, box, button, field, fill, h, icon } from './dom.js'
+import { announce, announceFaults, banner, button, field, fill, h, icon } from './dom.js'
 import { historyPanel } from './history.js'
 import { keysPanel } from './keys.js'
 import { modelsPanel, priceTables } from './models.js'
@@ -33,13 +33,7 @@ function showTop() {
     },
     { class: 'button small' },
   )
-  fill(
-    top,
-    h('span', { class: 'brand' }, settings.title),
-    h('span', { class: 'spring' }),
-    currentKey() && forget,
-    themeButton(),
-  )
+  fill(top, h('span.brand', settings.title), h('span.spring'), currentKey() && forget, themeButton())
 }
 
 /** Whom to ask, as a link if it is one. */
@@ -47,7 +41,7 @@ function contact() {
   const { contact: text } = settings
   if (/^https:\/\/[^\s]+$/.test(text)) return h('a', { href: text, rel: 'noopener noreferrer' }, text)
   if (/^[^\s@]+@[^\s@]+$/.test(text)) return h('a', { href: `mailto:${text}` }, text)
-  return h('span', {}, text)
+  return h('span', text)
 }
 
 /** The address for the customers' clients, without a slash at its end. */
@@ -78,7 +72,7 @@ function keyField() {
     input,
     'It is sent to this gateway only, in a header, and never becomes part of an address.',
   )
-  const secret = box('secret')
+  const secret = h('div.secret')
   input.replaceWith(secret)
   secret.append(input, eye)
   return { own, input }
@@ -96,9 +90,9 @@ async function showAsk(problem) {
     'form',
     { novalidate: true },
     own,
-    h('label', { class: 'check' }, keep, 'Keep it until this tab is closed'),
-    problem && h('div', { class: 'banner bad', role: 'alert' }, problem),
-    h('div', {}, h('button', { type: 'submit', class: 'button primary' }, 'Show my key')),
+    h('label.check', keep, 'Keep it until this tab is closed'),
+    problem,
+    h('div', h('button', { type: 'submit', class: 'button primary' }, 'Show my key')),
   )
   form.addEventListener('submit', event => {
     event.preventDefault()
@@ -112,12 +106,12 @@ async function showAsk(problem) {
   })
   fill(
     content,
-    box(
-      'stack',
-      h('section', { class: 'card ask' }, h('h1', {}, 'What is left of your key?'), form),
-      h('section', { class: 'card ask' }, h('h2', {}, 'You have a code?'), redeem),
+    h(
+      'div.stack',
+      h('section.card.ask', h('h1', 'What is left of your key?'), form),
+      h('section.card.ask', h('h2', 'You have a code?'), redeem),
       settings.key_types?.length > 0 &&
-        h('section', { class: 'card' }, h('h2', {}, 'Models and prices'), priceTables(settings.key_types)),
+        h('section.card', h('h2', 'Models and prices'), priceTables(settings.key_types)),
     ),
   )
   input.focus()
@@ -132,7 +126,7 @@ function useNewKey(key, keep = isKept()) {
 async function showKey() {
   const turn = ++shown
   showTop()
-  fill(content, h('p', { class: 'empty', role: 'status' }, 'Asking the gateway …'))
+  fill(content, h('p.empty', { role: 'status' }, 'Asking the gateway …'))
   try {
     const info = await read('/api/v1/key-info')
     if (turn === shown) showInfo(info)
@@ -147,14 +141,9 @@ async function showRefusal(thrown, turn) {
     const text = thrown instanceof Error ? thrown.message : 'Something went wrong.'
     fill(
       content,
-      box(
-        'stack ask',
-        h(
-          'div',
-          { class: 'banner warn', role: 'alert' },
-          h('strong', {}, 'Your key cannot be shown at the moment.'),
-          h('p', {}, text),
-        ),
+      h(
+        'div.stack.ask',
+        banner('bad', 'Your key cannot be shown at the moment.', text),
         button('Try again', showKey, { class: 'button primary' }),
       ),
     )
@@ -164,16 +153,15 @@ async function showRefusal(thrown, turn) {
   if (turn !== shown) return
   if (key === 'disabled' || key === 'deleted') return showDisabled(key === 'deleted')
   forgetKey()
-  await showAsk([
-    h('strong', {}, 'This gateway does not know this key.'),
-    h(
-      'p',
-      {},
+  await showAsk(
+    banner(
+      'bad',
+      'This gateway does not know this key.',
       `Check that you have pasted all of it: a key begins with ${settings.prefixes.join(' or ')}. If it was replaced, use the new one. Otherwise ask `,
       contact(),
       '.',
     ),
-  ])
+  )
 }
 
 /** @param {boolean} isDeleted */
@@ -182,22 +170,17 @@ function showDisabled(isDeleted) {
   showTop()
   fill(
     content,
-    box(
-      'stack ask',
-      h(
-        'div',
-        { class: 'banner bad', role: 'alert' },
-        h('strong', {}, isDeleted ? 'This key was deleted.' : 'This key is disabled.'),
-        isDeleted
-          ? h('p', {}, 'It cannot be used any more. Ask ', contact(), ' for another one.')
-          : h(
-              'p',
-              {},
-              'Your requests are refused. Your balance is kept. Ask ',
-              contact(),
-              ' why, and whether the key can be enabled again.',
-            ),
-      ),
+    h(
+      'div.stack.ask',
+      isDeleted
+        ? banner('bad', 'This key was deleted.', 'It cannot be used any more. Ask ', contact(), ' for another one.')
+        : banner(
+            'bad',
+            'This key is disabled.',
+            'Your requests are refused. Your balance is kept. Ask ',
+            contact(),
+            ' why, and whether the key can be enabled again.',
+          ),
       button('Use another key', () => {
         forgetKey()
         void showAsk()
@@ -210,7 +193,7 @@ function showDisabled(isDeleted) {
 function showInfo(info) {
   document.title = `${info.label} – ${settings.title}`
   const turn = shown
-  const headline = h('div', {}, standing(info, contact()))
+  const headline = h('div', standing(info, contact()))
   // What is below stays: it may have an answer that a person still reads.
   const refresh = async () => {
     try {
@@ -242,9 +225,8 @@ function showInfo(info) {
           fill(
             panel,
             h(
-              'section',
-              { class: 'card' },
-              h('h2', {}, 'Redeem a code'),
+              'section.card',
+              h('h2', 'Redeem a code'),
               redeemForm({ hasKey: true, onCredits: refreshHeadline, onKey: useNewKey }),
             ),
           ),
@@ -256,7 +238,7 @@ function showInfo(info) {
       onChoice: id => history.replaceState(null, '', `#${id}`),
     },
   )
-  fill(content, box('stack', headline, tabs.element))
+  fill(content, h('div.stack', headline, tabs.element))
 }
 
 /** A key in the address would be in the history of the browser and in the logs of every proxy. */

@@ -1,28 +1,22 @@
 /** Models with their prices. */
-import { box, fill, h } from './dom.js'
+import { fill, h } from './dom.js'
 import { amount } from './format.js'
 import { tableOf } from './table.js'
 
 /** @param {Element} panel @param {any} info */
 export function modelsPanel(panel, info) {
-  fill(
-    panel,
-    box(
-      'stack',
-      h('section', { class: 'card' }, h('h2', {}, 'Models and prices'), priceTable(info, info.default_model)),
-    ),
-  )
+  fill(panel, h('div.stack', h('section.card', h('h2', 'Models and prices'), priceTable(info, info.default_model))))
 }
 
 /** The tables of all key types. @param {any[]} types */
 export function priceTables(types) {
-  return box(
-    'stack',
+  return h(
+    'div.stack',
     types.map((type, at) =>
       h(
         'details',
         { open: at === 0 },
-        h('summary', {}, `${type.key_type} keys: ${type.models.length} models`),
+        h('summary', `${type.key_type} keys: ${type.models.length} models`),
         priceTable(type),
       ),
     ),
@@ -46,8 +40,7 @@ function priceTable(info, standard) {
   ]
   return h(
     'div',
-    {},
-    h('p', { class: 'muted' }, 'Credits per million tokens.'),
+    h('p.muted', 'Credits per million tokens.'),
     tableOf(`Models and prices of ${info.key_type} keys`, columns, info.prices, { class: 'cards' }),
   )
 }

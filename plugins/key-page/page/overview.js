@@ -1,7 +1,7 @@
 /** What is left of a key, until when, and how it was used. */
 import { read } from './api.js'
 import { dayChart } from './chart.js'
-import { box, button, fill, h } from './dom.js'
+import { banner, button, fill, h } from './dom.js'
 import { seriesOf } from './series.js'
 import { figures, meter, partOf } from './figures.js'
 import { windowBar } from './windows.js'
@@ -22,21 +22,19 @@ export function standing(info, contact) {
     ? [`valid until ${day(info.expires_at)}, ${info.expires_at.slice(11, 16)} UTC`, ` (${distance(info.expires_at)})`]
     : ['never expires']
   return h(
-    'section',
-    { class: 'card answer' },
-    box(
-      'row apart',
-      h('h1', { class: 'mono' }, info.label),
+    'section.card.answer',
+    h(
+      'div.row.apart',
+      h('h1.mono', info.label),
       h('span', { class: `chip ${TONES[state] ?? 'bad'}` }, WORDS[state] ?? state),
     ),
     info.plan && planPart(info.plan),
     hasCredits && [
-      h('p', { class: 'left' }, `${amount(info.balance)} of ${amount(info.total)} credits left`),
+      h('p.left', `${amount(info.balance)} of ${amount(info.total)} credits left`),
       meter(part, { label: `${percent(part)} of the credits are used`, left: true }),
     ],
     h(
-      'p',
-      { class: 'muted' },
+      'p.muted',
       until,
       `; ${amount(info.usage.total.cost)} used`,
       info.held > 0 && `, ${amount(info.held)} held for running requests`,
@@ -57,13 +55,13 @@ function planPart(plan) {
   ]
   return [
     h(
-      'div',
-      { class: 'stack', role: 'group', 'aria-label': 'Plan' },
+      'div.stack',
+      { role: 'group', 'aria-label': 'Plan' },
       plan.windows.map(({ window, unit, models, limit, used, remaining: left, reset_at: resetsAt }) =>
         windowBar({ unit, per: window, models, limit, used, left, resetsAt }),
       ),
     ),
-    h('p', { class: 'muted' }, words.filter(Boolean).join(' ')),
+    h('p.muted', words.filter(Boolean).join(' ')),
   ]
 }
 
@@ -80,10 +78,9 @@ function usedUpUntil(info) {
   const full = goesOn ? [] : plan.windows.filter(({ remaining, models }) => remaining === 0 && !models)
   // What running requests hold may come back.
   const day = ownLimits(info).filter(({ window, remaining }) => window === '1d' && remaining < smallest && held === 0)
-  return [...full, ...day]
-    .map(({ reset_at: resetsAt }) => resetsAt ?? '')
-    .sort()
-    .at(-1)
+  const times = [...full, ...day].map(({ reset_at: resetsAt }) => resetsAt)
+  // What does not begin anew is used up until the plan or the key ends.
+  return times.includes(null) ? undefined : times.sort().at(-1)
 }
 
 const WORDS = {
@@ -91,7 +88,6 @@ const WORDS = {
   low: 'active',
   expired: 'expired',
   exhausted: 'used up',
-  short: 'too little for one request',
 }
 const TONES = { active: 'good', low: 'warn' }
 /** Less than so many days of usual use is little. */
@@ -105,10 +101,9 @@ function usedDaily({ daily_usage: days }) {
   return days.reduce((sum, { cost }) => sum + cost, 0) / Math.max(1, since)
 }
 
-/** The status of a key, with what is not enough: `short` for one request, `low` for the next days. */
+/** The status of a key; `low` if its credits do not last for the next days. */
 function stateOf(info) {
   if (info.status !== 'active') return info.status
-  if (!info.plan?.valid && info.balance < info.smallest_request) return 'short'
   if (usedUpUntil(info)) return 'exhausted'
   if (info.plan?.valid) return info.status
   return info.balance < LOW_DAYS * usedDaily(info) ? 'low' : 'active'
@@ -116,53 +111,36 @@ function stateOf(info) {
 
 /** Says what to do about a key that cannot buy, or soon cannot. */
 function advice(info, state, contact) {
+  const ask = ['Ask ', contact, ' to extend it.']
+  const buy = ['Redeem a code below, or buy credits from ', contact, '.']
   if (state === 'expired')
-    return h(
-      'div',
-      { class: 'banner bad', role: 'alert' },
-      h('strong', {}, `This key expired on ${day(info.expires_at)}.`),
-      h(
-        'p',
-        {},
-        `Your requests are refused; ${amount(info.balance)} credits are left on it. Ask `,
-        contact,
-        ' to extend it.',
-      ),
+    return banner(
+      'bad',
+      `This key expired on ${day(info.expires_at)}.`,
+      `Your requests are refused; ${amount(info.balance)} credits are left on it. `,
+      ask,
     )
   const again = usedUpUntil(info)
   if (state === 'exhausted' && again)
-    return h(
-      'div',
-      { class: 'banner bad', role: 'alert' },
-      h('strong', {}, `What this key may use is used up until ${time(again)} UTC, ${distance(again)}.`),
-      h('p', {}, 'Your requests are refused until then. For more, ask ', contact, '.'),
+    return banner(
+      'bad',
+      `What this key may use is used up until ${time(again)} UTC, ${distance(again)}.`,
+      'Your requests are refused until then. For more, ask ',
+      contact,
+      '.',
     )
-  if (state === 'exhausted' || state === 'short')
-    return h(
-      'div',
-      { class: 'banner bad', role: 'alert' },
-      h(
-        'strong',
-        {},
-        state === 'short'
-          ? `What is left is too little for one request, which needs at least ${amount(info.smallest_request, 6)} credits.`
-          : 'The credits of this key are used up.',
-      ),
-      h('p', {}, 'Your requests are refused. Redeem a code below, or buy credits from ', contact, '.'),
-    )
+  if (state === 'exhausted') {
+    const least = amount(info.smallest_request, 6)
+    const words =
+      info.balance > 0
+        ? `What is left is too little for one request, which needs at least ${least} credits.`
+        : 'The credits of this key are used up.'
+    return banner('bad', words, 'Your requests are refused. ', buy)
+  }
   const left = info.expires_at ? (Date.parse(info.expires_at) - Date.now()) / DAY_MS : Infinity
-  if (left < SOON_DAYS)
-    return box(
-      'banner warn',
-      h('strong', {}, `This key expires ${distance(info.expires_at)}.`),
-      h('p', {}, 'Ask ', contact, ' to extend it.'),
-    )
+  if (left < SOON_DAYS) return banner('warn', `This key expires ${distance(info.expires_at)}.`, ask)
   if (state === 'low')
-    return box(
-      'banner warn',
-      h('strong', {}, `At your usual use, ${amount(info.balance)} credits last for ${lasts(info)}.`),
-      h('p', {}, 'Redeem a code below, or buy credits from ', contact, '.'),
-    )
+    return banner('warn', `At your usual use, ${amount(info.balance)} credits last for ${lasts(info)}.`, buy)
   return undefined
 }
 
@@ -174,7 +152,7 @@ function lasts(info) {
 
 /** @param {Element} panel @param {any} info */
 export async function overviewPanel(panel, info) {
-  const chart = h('div', {})
+  const chart = h('div')
   let shown = 0
   const choose = async days => {
     const turn = ++shown
@@ -192,11 +170,10 @@ export async function overviewPanel(panel, info) {
   const { today, total } = info.usage
   fill(
     panel,
-    box(
-      'stack',
+    h(
+      'div.stack',
       h(
-        'section',
-        { class: 'card' },
+        'section.card',
         figures([
           ['Today', `${amount(today.cost)}`, `${number(today.requests)} requests (UTC)`],
           ['This week', amount(info.data.usage_weekly), 'credits, from Monday'],
@@ -209,16 +186,11 @@ export async function overviewPanel(panel, info) {
           ],
         ]),
       ),
-      h(
-        'section',
-        { class: 'card stack' },
-        h('div', { class: 'row', role: 'group', 'aria-label': 'Time' }, spans),
-        chart,
-      ),
-      box('grid', models(info), limits(info)),
+      h('section.card.stack', h('div.row', { role: 'group', 'aria-label': 'Time' }, spans), chart),
+      h('div.grid', models(info), limits(info)),
     ),
   )
-  await choose(30).catch(thrown => fill(chart, h('p', { class: 'empty' }, thrown.message)))
+  await choose(30).catch(thrown => fill(chart, h('p.empty', thrown.message)))
 }
 
 const MODEL_COLUMNS = [
@@ -231,11 +203,10 @@ const MODEL_COLUMNS = [
 function models(info) {
   const rows = [...info.model_stats].sort((a, b) => b.cost - a.cost)
   return h(
-    'section',
-    { class: 'card' },
-    h('h2', {}, 'By model'),
+    'section.card',
+    h('h2', 'By model'),
     rows.length === 0
-      ? h('p', { class: 'empty' }, 'No request yet. The tab “Set up” shows how to send the first one.')
+      ? h('p.empty', 'No request yet. The tab “Set up” shows how to send the first one.')
       : tableOf('Usage by model, in total', MODEL_COLUMNS, rows),
   )
 }
@@ -253,34 +224,30 @@ function limits(info) {
       resetAt: quota.reset_at,
     }))
   return h(
-    'section',
-    { class: 'card' },
-    h('h2', {}, 'Limits'),
+    'section.card',
+    h('h2', 'Limits'),
     h(
-      'ul',
-      { class: 'stack' },
+      'ul.stack',
       quotas.map(({ window, own, shown, usedUp, resetAt }) =>
         h(
           'li',
-          {},
-          box(
-            'row apart',
-            h('span', {}, own ? `Your share ${window}` : `All customers together ${window}`),
-            h('strong', {}, left(shown, usedUp)),
+          h(
+            'div.row.apart',
+            h('span', own ? `Your share ${window}` : `All customers together ${window}`),
+            h('strong', left(shown, usedUp)),
           ),
-          resetAt && h('p', { class: 'muted' }, `resets ${distance(resetAt)}, on ${time(resetAt)} UTC`),
+          resetAt && h('p.muted', `resets ${distance(resetAt)}, on ${time(resetAt)} UTC`),
         ),
       ),
       ownLimits(info).map(limitLine),
       h(
-        'li',
-        { class: 'row apart' },
-        h('span', {}, 'Largest request'),
-        h('strong', {}, `${Math.round(info.max_request_bytes / 1_048_576)} MiB`),
+        'li.row.apart',
+        h('span', 'Largest request'),
+        h('strong', `${Math.round(info.max_request_bytes / 1_048_576)} MiB`),
       ),
       quotas.length === 0 &&
         !info.plan &&
-        h('li', { class: 'muted' }, 'This key has no limits by day or week; only its credits count.'),
+        h('li.muted', 'This key has no limits by day or week; only its credits count.'),
     ),
   )
 }
@@ -298,10 +265,9 @@ function limitLine({ window, unit, limit, remaining }) {
   let words = limit === null ? 'no limit' : shown(limit)
   if (remaining !== undefined) words = `${shown(remaining)} of ${words} left`
   return h(
-    'li',
-    { class: 'row apart' },
-    h('span', {}, `${unit[0]?.toUpperCase()}${unit.slice(1)} ${LENGTHS[window] ?? `per ${window}`}`),
-    h('strong', {}, words),
+    'li.row.apart',
+    h('span', `${unit[0]?.toUpperCase()}${unit.slice(1)} ${LENGTHS[window] ?? `per ${window}`}`),
+    h('strong', words),
   )
 }
 

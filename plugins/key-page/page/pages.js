@@ -1,6 +1,6 @@
 /** A list of the key that comes in pages, newest first. */
 import { read } from './api.js'
-import { box, fill, h } from './dom.js'
+import { fill, h } from './dom.js'
 import { pager } from './pager.js'
 
 const PAGE = 50
@@ -12,7 +12,7 @@ const PAGE = 50
  * @returns {{ element: HTMLElement, first: () => Promise<void> }}
  */
 export function pages(path, show) {
-  const element = h('div', {})
+  const element = h('div')
   const at = pager(load, ['Newer', 'Older'])
   let turn = 0
 
@@ -21,10 +21,10 @@ export function pages(path, show) {
     element.setAttribute('aria-busy', 'true')
     try {
       const page = await read(path({ page_size: String(PAGE), ...(at.cursor && { cursor: at.cursor }) }))
-      if (own === turn) fill(element, show(page), box('row end', at.buttons(page)))
+      if (own === turn) fill(element, show(page), h('div.row.end', at.buttons(page)))
     } catch (thrown) {
       const message = thrown instanceof Error ? thrown.message : ''
-      if (own === turn) fill(element, h('p', { class: 'fault', role: 'alert' }, message))
+      if (own === turn) fill(element, h('p.fault', { role: 'alert' }, message))
     } finally {
       element.removeAttribute('aria-busy')
     }

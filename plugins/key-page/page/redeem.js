@@ -1,7 +1,7 @@
 /** Redeeming a code: for credits, or for a new key. */
 import { read } from './api.js'
 import { closeDialogs } from './dialog.js'
-import { announce, box, button, field, fill, h } from './dom.js'
+import { announce, banner, button, field, fill, h } from './dom.js'
 import { amount, day } from './format.js'
 import { showSecrets } from './secrets.js'
 
@@ -22,7 +22,7 @@ export function redeemForm({ hasKey = false, onCredits = () => {}, onKey = () =>
   const hint = hasKey
     ? 'Case and dashes do not matter.'
     : 'A code becomes a new key. A code for credits needs your key first.'
-  const form = h('form', { class: 'stack', novalidate: true }, field('Code', code, hint), h('div', {}, submit), result)
+  const form = h('form.stack', { novalidate: true }, field('Code', code, hint), h('div', submit), result)
   code.addEventListener('input', () => (request = ''))
   form.addEventListener('submit', async event => {
     event.preventDefault()
@@ -37,7 +37,7 @@ export function redeemForm({ hasKey = false, onCredits = () => {}, onKey = () =>
       })
       if (redeemed.kind !== 'key') {
         const [words, more] = wordsOf(redeemed)
-        fill(result, box('banner good', h('strong', {}, words), h('p', {}, more)))
+        fill(result, banner('good', words, more))
         announce(words)
         code.value = ''
         request = ''
@@ -49,10 +49,7 @@ export function redeemForm({ hasKey = false, onCredits = () => {}, onKey = () =>
         await showNewKey(redeemed, onKey)
       }
     } catch (thrown) {
-      fill(
-        result,
-        h('p', { class: 'fault', role: 'alert' }, thrown instanceof Error ? thrown.message : 'That did not work.'),
-      )
+      fill(result, h('p.fault', { role: 'alert' }, thrown instanceof Error ? thrown.message : 'That did not work.'))
     } finally {
       submit.removeAttribute('aria-busy')
     }
@@ -78,7 +75,7 @@ async function showNewKey(redeemed, onKey) {
     'Your new key',
     { rows: [redeemed], member: 'key', columns },
     {
-      words: [h('p', {}, `A ${redeemed.type} key with ${amount(redeemed.credits)} credits${until}.`)],
+      words: [h('p', `A ${redeemed.type} key with ${amount(redeemed.credits)} credits${until}.`)],
       actions: [use],
     },
   )

@@ -1,5 +1,5 @@
 /** Set-up of clients for this very key: with its address, its models and the key itself. */
-import { box, button, field, fill, h, select } from './dom.js'
+import { banner, button, field, fill, h, select } from './dom.js'
 import { copyButton } from './give.js'
 import { testCard } from './try.js'
 
@@ -136,7 +136,7 @@ export function setupPanel(panel, info, own, onSpent) {
     { value: info.default_model },
   )
   const hidden = h('input', { type: 'checkbox', checked: true })
-  const place = box('stack')
+  const place = h('div.stack')
   const offered = client => client.needs.find(endpoint => info.endpoints.includes(endpoint))
   /** @type {Client[]} */
   const clients = [...CLIENTS, { id: 'cc-switch', name: 'cc-switch', needs: [MESSAGES, RESPONSES], blocks: () => [] }]
@@ -160,7 +160,7 @@ export function setupPanel(panel, info, own, onSpent) {
     const real = chosen.blocks(values)
     fill(
       place,
-      chosen.intro && h('p', {}, chosen.intro),
+      chosen.intro && h('p', chosen.intro),
       chosen.blocks(masked).map((block, at) => code(block, real[at]?.text ?? '')),
     )
   }
@@ -168,17 +168,16 @@ export function setupPanel(panel, info, own, onSpent) {
   hidden.addEventListener('change', show)
   fill(
     panel,
-    box(
-      'stack',
+    h(
+      'div.stack',
       h(
-        'section',
-        { class: 'card stack' },
-        box(
-          'fields',
+        'section.card.stack',
+        h(
+          'div.fields',
           field('Model', model),
-          h('label', { class: 'check' }, hidden, 'Hide the key on the screen; copying gives all of it'),
+          h('label.check', hidden, 'Hide the key on the screen; copying gives all of it'),
         ),
-        box('clients', h('nav', { 'aria-label': 'Clients' }, buttons), place),
+        h('div.clients', h('nav', { 'aria-label': 'Clients' }, buttons), place),
       ),
       testCard(info, onSpent),
     ),
@@ -189,21 +188,17 @@ export function setupPanel(panel, info, own, onSpent) {
 /** Says that a client cannot be used. @param {Client} client @param {string} type of the key */
 function notOffered({ name, needs }, type) {
   const formats = needs.map(each => each.replace('POST ', '')).join(' or ')
-  return box(
-    'banner warn',
-    h('strong', {}, `This key cannot be used with ${name}.`),
-    h('p', {}, `${name} calls ${formats}, which ${type} keys do not serve.`),
-  )
+  const why = `${name} calls ${formats}, which ${type} keys do not serve.`
+  return banner('warn', `This key cannot be used with ${name}.`, why)
 }
 
 /** @param {Block} block @param {string} real what is copied */
 function code({ title, text }, real) {
-  return box(
-    'code',
+  return h(
+    'div.code',
     h(
       'header',
-      {},
-      h('span', {}, title),
+      h('span', title),
       copyButton(() => real, 'Copy', { 'aria-label': `Copy: ${title}` }),
     ),
     h('pre', { tabindex: '0', 'aria-label': title }, text),
@@ -255,11 +250,10 @@ function importLinks(info, values) {
   return [
     h(
       'p',
-      {},
       'cc-switch is an app that switches the accounts of agents. The link contains your key: open it only on a computer of your own.',
     ),
-    box(
-      'row',
+    h(
+      'div.row',
       apps.map(([app, name]) => [
         button(`Open cc-switch for ${name}`, () => void (location.href = importLink(app, values)), {
           class: 'button primary',

@@ -1,6 +1,6 @@
 /** The statement of a key: everything that changed its balance, newest first. */
 import { send } from './api.js'
-import { box, button, fill, h, icon } from './dom.js'
+import { button, fill, h, icon } from './dom.js'
 import { amount } from './format.js'
 import { save } from './give.js'
 import { LINE_COLUMNS } from './lines.js'
@@ -11,7 +11,7 @@ const PATH = '/api/v1/key-info/history?kind=all'
 
 /** @param {Element} panel */
 export function statementPanel(panel) {
-  const sums = h('p', { class: 'muted' })
+  const sums = h('p.muted')
   const list = pages(
     query => `${PATH}&${new URLSearchParams(query)}`,
     page => {
@@ -25,7 +25,7 @@ export function statementPanel(panel) {
         '.',
       )
       return page.data.length === 0
-        ? h('p', { class: 'empty' }, 'Nothing is booked yet.')
+        ? h('p.empty', 'Nothing is booked yet.')
         : tableOf('Statement, newest first', LINE_COLUMNS, page.data, { class: 'cards' })
     },
   )
@@ -33,15 +33,6 @@ export function statementPanel(panel) {
     const response = await send(`${PATH}&format=csv`, { headers: { accept: 'text/csv' } })
     save('statement.csv', await response.blob(), 'text/csv')
   })
-  fill(
-    panel,
-    h(
-      'section',
-      { class: 'card stack' },
-      sums,
-      box('row', csv, h('span', { class: 'muted' }, 'All times are UTC.')),
-      list.element,
-    ),
-  )
+  fill(panel, h('section.card.stack', sums, h('div.row', csv, h('span.muted', 'All times are UTC.')), list.element))
   void list.first()
 }

@@ -1,6 +1,6 @@
 /** “Test this key”: one short request to the endpoint that the customer's clients use, and what it cost. */
 import { read, Refusal, send } from './api.js'
-import { box, button, field, fill, h, icon, select } from './dom.js'
+import { button, field, fill, h, icon, select } from './dom.js'
 import { amount, duration, number } from './format.js'
 
 /** How each endpoint is asked for one short answer, and where the text is in its events. */
@@ -33,11 +33,11 @@ export function testCard(info, onSpent) {
   )
   const path = select(paths.map(each => [each, each]))
   const output = h(
-    'div',
-    { class: 'test-output', role: 'log', 'aria-live': 'polite', 'aria-label': 'Answer' },
-    h('span', { class: 'muted' }, 'The answer appears here.'),
+    'div.test-output',
+    { role: 'log', 'aria-live': 'polite', 'aria-label': 'Answer' },
+    h('span.muted', 'The answer appears here.'),
   )
-  const result = h('p', { class: 'muted', role: 'status' })
+  const result = h('p.muted', { role: 'status' })
   /** @type {AbortController | undefined} */
   let running
   const stop = button([icon('stop'), 'Stop'], () => running?.abort(), { class: 'button', disabled: true })
@@ -54,7 +54,7 @@ export function testCard(info, onSpent) {
         fill(result, await costOf(sent))
       } catch (thrown) {
         if (running.signal.aborted) fill(result, 'Stopped. What was delivered is charged.')
-        else fill(result, h('span', { class: 'fault' }, wordsOf(thrown)))
+        else fill(result, h('span.fault', wordsOf(thrown)))
       } finally {
         stop.disabled = true
         onSpent()
@@ -63,12 +63,11 @@ export function testCard(info, onSpent) {
     { class: 'button primary' },
   )
   return h(
-    'section',
-    { class: 'card stack' },
-    h('h2', {}, 'Test this key'),
-    h('p', { class: 'muted' }, 'Sends one short question as your client would. It is charged like any other request.'),
-    box('fields', field('Model to ask', model), field('Endpoint', path)),
-    box('row', start, stop),
+    'section.card.stack',
+    h('h2', 'Test this key'),
+    h('p.muted', 'Sends one short question as your client would. It is charged like any other request.'),
+    h('div.fields', field('Model to ask', model), field('Endpoint', path)),
+    h('div.row', start, stop),
     output,
     result,
   )

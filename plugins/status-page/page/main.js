@@ -1,5 +1,5 @@
 /** Which models can be used. */
-import { box, fill, h } from './dom.js'
+import { fill, h } from './dom.js'
 import { themeButton } from './theme.js'
 
 const REFRESH_MS = 30_000
@@ -10,42 +10,34 @@ const content = /** @type {HTMLElement} */ (document.getElementById('content'))
 
 function show({ title, at, models, key_types: types }) {
   document.title = `Status – ${title}`
-  fill(top, h('span', { class: 'brand' }, title), h('span', { class: 'spring' }), themeButton())
+  fill(top, h('span.brand', title), h('span.spring'), themeButton())
   const byId = new Map(models.map(each => [each.model, each]))
   const worst = models.filter(({ state }) => state !== 'up')
   fill(
     content,
-    box(
-      'stack',
-      box(
-        'row apart',
-        h('h1', {}, 'Status'),
-        h('span', { class: 'muted' }, `as of ${at.slice(0, 19).replace('T', ' ')} UTC`),
-      ),
+    h(
+      'div.stack',
+      h('div.row.apart', h('h1', 'Status'), h('span.muted', `as of ${at.slice(0, 19).replace('T', ' ')} UTC`)),
       h(
         'div',
         { class: `banner ${worst.length === 0 ? 'good' : 'warn'}`, role: 'status' },
         h(
           'strong',
-          {},
           worst.length === 0 ? 'All models can be used.' : `${worst.length} of ${models.length} models have trouble.`,
         ),
       ),
       types.map(type =>
         h(
-          'section',
-          { class: 'card' },
-          h('h2', {}, `${type.key_type} keys`),
+          'section.card',
+          h('h2', `${type.key_type} keys`),
           h(
-            'ul',
-            { class: 'models' },
+            'ul.models',
             type.models.map(id => line(byId.get(id))),
           ),
         ),
       ),
       h(
-        'p',
-        { class: 'muted' },
+        'p.muted',
         'Each bar is an hour of the last day: the share of requests that were answered. An empty bar had no request.',
       ),
     ),
@@ -58,11 +50,10 @@ function line({ model, state, hours }) {
     shares.length === 0 ? 'no requests in the last day' : `worst hour ${Math.round(100 * Math.min(...shares))} %`
   return h(
     'li',
-    {},
-    h('span', { class: 'mono break' }, model),
+    h('span.mono.break', model),
     h(
-      'span',
-      { class: 'hours', role: 'img', 'aria-label': `${model}: ${all}` },
+      'span.hours',
+      { role: 'img', 'aria-label': `${model}: ${all}` },
       hours.map(share => h('i', { class: toneOf(share) })),
     ),
     h('span', { class: `chip ${TONES[state]}` }, state),
@@ -85,11 +76,7 @@ async function load() {
 function failed(thrown) {
   fill(
     content,
-    h(
-      'div',
-      { class: 'banner bad', role: 'alert' },
-      thrown instanceof Error ? thrown.message : 'The status cannot be read.',
-    ),
+    h('div.banner.bad', { role: 'alert' }, thrown instanceof Error ? thrown.message : 'The status cannot be read.'),
   )
 }
 
