@@ -106,9 +106,12 @@ export class PlanModel {
         continue
       }
       if (place === FIRST_USE && window.begin >= 0 && this.now < window.end) continue
-      const [begin, end] = this.#span(place)
+      // What was used beyond a window that begins with a use begins the next one at once.
+      const next = 2 * window.end - window.begin
+      const follows = place === FIRST_USE && window.begin >= 0 && window.over > 0 && this.now < next
+      const [begin, end] = follows ? [window.end, next] : this.#span(place)
       if (begin === window.begin) continue
-      const isNext = place === FIRST_USE ? begin < 2 * window.end - window.begin : begin === window.end
+      const isNext = begin === window.end
       window.used = window.begin >= 0 && isNext ? window.over : 0
       window.held = 0
       window.over = 0

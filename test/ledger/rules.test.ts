@@ -19,7 +19,7 @@ import { compareWindows } from '../../core/ledger/windows-audit.ts'
 import { timedId } from '../../core/lib/ids.ts'
 import { utcDay } from '../../core/plans/limits.ts'
 import { askedOf, type Plan } from '../../core/plans/plan.ts'
-import { statesIn, windowViews } from '../../core/plans/state.ts'
+import { statesIn } from '../../core/plans/state.ts'
 import type { WindowTerms } from '../../core/plans/terms.ts'
 import type { HistoryEntry } from '../../core/records/entry.ts'
 import type { RecordedKey } from '../../core/records/key-records.ts'
@@ -166,29 +166,6 @@ t.test('a refund needs an open window of credits, where the plan has one', { ski
   t.match(await ledger.accounts.credit(account, entry, 'sorry', { asCredits: true }), { credits: 50n, plan: 0n })
   t.match(await sums(), { balance: 1050, used: 10 })
 })
-
-t.test(
-  'what was used beyond a window begins the next one at once, also one that begins with a use',
-  { skip },
-  async t => {
-    const window = { tokens: 100, per: '1h', anchor: 'first use' } as const
-    const { ledger, scripts, plans, account, hold, settle } = await planned(t, window)
-    ledger.continuity.now = () => Date.now() - DAY_MS
-    await plans.set({ account, id: 'yesterday' }, { then: 'credits', windows: [window] })
-    await settle(await hold(1n), 1n, 250)
-    const own = scripts.keys.of(account).account
-    const text = async () => (await scripts.redis.hget(own, FIELDS.windows)) ?? ''
-    const now = Date.now()
-    // The window is over since half an hour.
-    const [from, ends] = [now - 1.5 * 3_600_000, now - 0.5 * 3_600_000]
-    await scripts.redis.hset(own, FIELDS.windows, (await text()).replace(/:\d{13}:\d{13}:/, `:${from}:${ends}:`))
-    const next = { from: ends, resetsAt: ends + 3_600_000, left: 0n }
-    const plan = (await plans.of(account)) as Plan
-    t.match(windowViews(plan, await text(), now), [next], 'before a request')
-    await hold(1n)
-    t.match(windowViews(plan, await text(), now), [next], 'and after it')
-  },
-)
 
 t.test('what was used beyond a window is forgotten when an operator resets it', { skip }, async t => {
   const { plans, account, sums, hold, settle } = await planned(t, { tokens: 100, per: 'day' })

@@ -70,7 +70,7 @@ class Use {
   }
 
   /** What look-ups say of the first window of its plan. */
-  async view(): Promise<Pick<WindowView, 'used' | 'held' | 'left'> | undefined> {
+  async view(): Promise<Pick<WindowView, 'used' | 'held' | 'left' | 'from' | 'resetsAt'> | undefined> {
     const { plan } = await this.bounds()
     const { windows } = (await this.ledger.reads.knownBalance(this.spender.account)) ?? {}
     return windowViews(plan as Plan, windows, this.now)[0]
@@ -169,10 +169,12 @@ t.test('a window that begins with a use takes over what was used beyond the one 
   const bounds = await use.plan({ credits: '0.000001', per: '5h', anchor: 'first use' }, 'refuse')
   await use.pass(HOUR_MS)
   await use.settle(await use.hold(10n, undefined, bounds), 1500n)
+  const from = (await use.view())?.resetsAt ?? 0
   await use.pass(6 * HOUR_MS)
-  t.match(await use.view(), { used: 500n })
+  const next = { used: 500n, from, resetsAt: from + 5 * HOUR_MS }
+  t.match(await use.view(), next, 'which begins at once')
   await use.hold(0n, undefined, bounds)
-  t.match(await use.view(), { used: 500n })
+  t.match(await use.view(), next)
   t.same(await use.audit(), [])
 
   const later = await Use.open(t, true)

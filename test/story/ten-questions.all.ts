@@ -80,7 +80,7 @@ const QUESTIONS: readonly Question<Known>[] = [
   {
     question: 'What did this request cost, and what did I earn by it?',
     command: ({ served }) => ['why', served],
-    says: /It was charged 0\.105 credits at the price \S+ \(version \w+, line \d+ of gateway\.yaml\)\. It costs you 0\.0525, which leaves 0\.0525\./,
+    says: /It was charged 0\.105 credits at the price \S+ \(version \w+, line \d+ of gateway\.yaml\)\.[^]*It costs you 0\.0525, which leaves 0\.0525\./,
     area: ({ ann }) => `key/${ann}`,
     press: pressFirst,
     shows: /Your cost[^]*0\.0525 credits[^]*Margin[^]*0\.0525 credits/,

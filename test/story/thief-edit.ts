@@ -15,6 +15,8 @@ export const edit: Edit = file =>
     .setAll('ledger', { reapEvery: '30s', archiveEvery: '1s' })
     // The clock of `fetch` for idle connections is late on a busy machine. It would use one that the gateway closes.
     .set('limits.idleConnection', '24h')
+    // A request waits while the process compares charges.
+    .set('limits.headersTime', '10m')
     .set('prices.medium', pricesTimes(1))
     .set('prices.cheap', pricesTimes(1 / Number(CHEAPER)))
     .set('prices.dear', pricesTimes(2))

@@ -52,11 +52,9 @@ local function firstPart(window)
   return math.floor(now() / window.ends) - PARTS + 1
 end
 
--- Lets a window begin anew, since it is over or was reset. What was used beyond it counts if the new one follows at once: one that
--- begins with a use, within the length of a window.
+-- Lets a window begin anew, since it is over or was reset. What was used beyond it counts if the new one follows at once.
 local function renew(window, from, ends, isReset)
   local isNext = from == window.ends
-  if window.kind == 'u' then isNext = from >= window.ends and from < 2 * window.ends - window.from end
   window.used = isNext and not isReset and window.over or 0
   window.from, window.ends, window.held, window.over = from, ends, 0, 0
 end
