@@ -12,7 +12,7 @@ export const WINDOWS = [
   { name: 'credits a day', unit: 'credits', amount: 20_000 },
   { name: 'credits of 5h', unit: 'credits', amount: 15_000 },
   { name: 'requests a week', unit: 'requests', amount: 25, model: 'a' },
-  { name: 'tokens of 6h from the first use', unit: 'tokens', amount: 15_000, model: 'b' },
+  { name: 'tokens of 6h from the first use', unit: 'tokens', amount: 6_000, model: 'b' },
   { name: "the key's credits a day", unit: 'credits', amount: 22_000 },
 ] as const
 const [DAY, ROLLING, , FIRST_USE, OF_KEY] = [0, 1, 2, 3, 4]

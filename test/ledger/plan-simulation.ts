@@ -134,7 +134,7 @@ export class PlanSimulation {
           { credits: '0.00002', per: 'day' },
           { credits: '0.000015', per: '5h' },
           { requests: 25, per: 'week', anchor: 'purchase', models: ['a'] },
-          { tokens: 15_000, per: '6h', anchor: 'first use', models: ['b'] },
+          { tokens: 6_000, per: '6h', anchor: 'first use', models: ['b'] },
         ],
       },
     )
