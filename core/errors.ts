@@ -52,7 +52,7 @@ export const ERRORS = {
   unsupported_encoding: {
     status: 415,
     who: 'client',
-    words: 'Compressed request bodies are not supported. Send the body without content-encoding.',
+    words: 'This content-encoding is not supported. Send the body as it is, or as gzip, deflate, br or zstd.',
   },
   not_found: { status: 404, who: 'client', words: 'There is nothing at this path. Check the base URL of your client.' },
   websocket_unsupported: {

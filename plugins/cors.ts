@@ -39,14 +39,15 @@ export default defineBuiltIn({
         if (origin !== undefined)
           x.addHeaders({
             'access-control-allow-origin': origin,
-            'access-control-expose-headers': EXPOSED,
+            // All: a page that has the key may read whatever belongs to it.
+            'access-control-expose-headers': '*',
           })
       },
       request(x) {
         if (allowed(x) === undefined) return new Reply(204, '')
         const asked = x.headers['access-control-request-headers']
         return new Reply(204, '', {
-          'access-control-allow-methods': 'GET, HEAD, POST, OPTIONS',
+          'access-control-allow-methods': METHODS,
           // A key is sent by the page itself, never by the browser, so a page gains nothing by any header.
           'access-control-allow-headers':
             typeof asked === 'string' && LIST.test(asked) ? asked : 'authorization, content-type',
@@ -59,6 +60,5 @@ export default defineBuiltIn({
 
 const LIST = /^[\w!#$%&'*+.^`|~-]+(?:, ?[\w!#$%&'*+.^`|~-]+)*$/
 
-/** Headers that a page may read. */
-const EXPOSED =
-  'request-id, x-request-id, retry-after, retry-after-ms, x-should-retry, x-tollgate-cost, x-tollgate-balance, idempotent-replayed'
+/** The methods of all endpoints. */
+const METHODS = 'GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS'

@@ -1,20 +1,41 @@
-import { type Body, BodyReader, defineBuiltIn, type Format, invalidBody } from 'tollgate/plugin/metering'
+import {
+  type Body,
+  BodyReader,
+  type BuiltInExchange,
+  type BuiltInHost,
+  defineBuiltIn,
+  type Format,
+  FORMATS,
+  hasForeign,
+  invalidBody,
+  reshaped,
+  shapeOfBody,
+  translateRequest,
+  turn,
+} from 'tollgate/plugin/metering'
 
 /** No provider supports more choices per request. */
 const CHOICES_MAX = 128
 /** Estimated memory per JSON value besides its text, in bytes, and the number of values per reservation. */
 const TAPE_VALUE_BYTES = 80
 const RESERVED_AT_ONCE = 1000
-/** Size in bytes from which a body is scanned in slices. */
+/** Size in bytes from which a body is scanned in slices, and brought into another shape on another thread. */
 const SLICED_BYTES = 16_384
+/** Estimated memory for bringing a body into another shape: so many times its size, and bytes per value. */
+const RESHAPING = { times: 6, valueBytes: 600 }
 
-/** Reads the request's body and checks what all formats require, before any other stage uses it. */
+/**
+ * Reads the request's body and checks what all formats require, before any other stage uses it. A body, or a part of one, in the
+ * shape of another format is brought into that of the path.
+ */
 export default defineBuiltIn({
   name: 'json-body',
-  summary: 'Reads the JSON body and checks its syntax, its limits, and its required members.',
+  summary:
+    'Reads the JSON body, in the shape of any format, and checks its syntax, its limits, and its required members.',
   on: ['inference', 'counting'],
   gives: ['body'],
-  setup(_options, { config }) {
+  setup(_options, host) {
+    const { config } = host
     return {
       async request(x) {
         const { bodyBytes: bytesMax, values, depth } = config.limits
@@ -28,13 +49,46 @@ export default defineBuiltIn({
           return all
         })
         const body = reader.body(received)
-        check(body, x.format)
-        if (body.received.length > SLICED_BYTES) await body.readContents()
-        return { body }
+        const shape = FORMATS[shapeOfBody(body, x.format)]
+        if (shape === FORMATS[x.format.name]) {
+          check(body, x.format)
+          if (body.received.length > SLICED_BYTES) await body.readContents()
+          if (!hasForeign(body, x.format)) return { body }
+        }
+        return { body: await inShapeOfPath(x, body, shape, host) }
       },
     }
   },
 })
+
+/** Brings a body into the shape of its path. @throws GatewayError invalid_body; unavailable if there is no memory */
+async function inShapeOfPath(
+  x: BuiltInExchange,
+  original: Body,
+  shape: Format,
+  { config, longJobs }: BuiltInHost,
+): Promise<Body> {
+  const { received, values } = original
+  const isLarge = received.length > SLICED_BYTES
+  const owner = x.key?.id ?? x.address
+  const bytes = received.length * RESHAPING.times + values * RESHAPING.valueBytes
+  if (isLarge) x.reserve(bytes)
+  const { values: valuesMax, depth } = config.limits
+  const body = await reshaped(original, {
+    path: FORMATS[x.format.name],
+    shape,
+    headers: x.headers,
+    translate: job => (isLarge ? longJobs.of(owner, x).request(job) : translateRequest(job)),
+    async read(bytes) {
+      const reader = new BodyReader({ values: valuesMax, depth })
+      while (!reader.push(bytes)) await turn(owner)
+      return reader.body(bytes)
+    },
+  })
+  if (isLarge) x.release(bytes)
+  check(body, x.format)
+  return body
+}
 
 function check(body: Body, format: Format): void {
   for (const name in format.required) {

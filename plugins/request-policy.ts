@@ -99,8 +99,8 @@ export default defineBuiltIn({
         return { extras: extrasFrom(findings, x) }
       },
       response(x, head) {
-        const names = dropped.get(x)
-        if (!names) return
+        const names = [...x.body.losses, ...(dropped.get(x) ?? [])]
+        if (names.length === 0) return
         const losses = new DroppedFields([...names, ...(x.route?.dropped?.names ?? [])])
         head.reply['x-tollgate-dropped'] = String(losses)
       },

@@ -142,7 +142,7 @@ class Routing {
     const asked = {
       client,
       upstream: format,
-      said: upstream.usage,
+      said: upstream.said,
       body: x.body,
       headers: x.headers,
       asked: x.model.asked,

@@ -49,7 +49,7 @@ export default defineBuiltIn({
         if (!reading.usage || !x.format.storesReply(x.body)) return
         const { reply, others } = storedIds(json, x.body.has('thread'))
         if (reply === undefined && others.length === 0) return
-        const usage = x.route.format.decodeUsage(reading.usage, x.route.upstream.usage)?.usage
+        const usage = x.route.format.decodeUsage(reading.usage, x.route.upstream.said)?.usage
         const output = usage?.output ?? 0
         const input = usage ? inputTokens(usage) : 0
         // The input is the sum of all passes. If it grew evenly, the last pass read twice the mean.

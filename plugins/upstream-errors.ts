@@ -41,21 +41,19 @@ export default defineBuiltIn({
       rewrite(x, head): Rewriter | undefined {
         // A failure in one piece does not get here, because `response` has replaced it.
         if (!head.stream) return undefined
+        let hasFailed = false
         return {
           matches: x.format.signals,
           event(event) {
             const { failure } = event.reading
-            if (!failure) return undefined
+            // What an upstream sends behind it, such as a regular end, would hide the failure.
+            if (!failure) return hasFailed ? [] : undefined
+            hasFailed = true
             const inStream = { ...head, status: 200 }
             const error = errorOf(x, inStream, failure, verdictOf(x, inStream, failure))
             const replaced = x.format.replaceError(event.json, error, x.id) as { readonly type?: string }
             // Clients of formats with named events skip an event without its name.
-            return [
-              {
-                type: event.type || (x.format.namesEvents ? (replaced.type ?? '') : ''),
-                data: JSON.stringify(replaced),
-              },
-            ]
+            return [{ type: x.format.namesEvents ? (replaced.type ?? '') : event.type, data: JSON.stringify(replaced) }]
           },
         }
       },

@@ -72,6 +72,13 @@ const NIGHT: readonly Program[] = [
     found: /^ *not ok .*$/gm,
   },
   {
+    name: 'agents: cursor',
+    args: ['test/agents/cursor.ts'],
+    env: { TAP_TIMEOUT: '900' },
+    cases: /^ok /gm,
+    found: /^ *not ok .*$/gm,
+  },
+  {
     name: 'agents: sessions',
     args: ['test/agents/sessions.ts'],
     env: { TAP_TIMEOUT: '900' },

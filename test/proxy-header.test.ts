@@ -62,6 +62,11 @@ t.test('an IPv4 address in a form of IPv6 is the same client', t => {
     t.equal(clientAddress(trusted, '10.0.0.1', form), '203.0.113.9', form)
     t.equal(groupOf(form), '203.0.113.9', form)
   }
+  for (const hop of ['203.0.113.9:51234', '"203.0.113.9:1"', '[::ffff:203.0.113.9]:443', '[::ffff:203.0.113.9]'])
+    t.equal(clientAddress(trusted, '10.0.0.1', hop), '203.0.113.9', `${hop}, as proxies write it`)
+  t.equal(clientAddress(trusted, '10.0.0.1', '"[2001:db8::7]:4711", 10.1.2.3:80'), '2001:db8::7')
+  for (const hop of ['203.0.113.9:', '[203.0.113.9', 'unknown', '203.0.113.9:x'])
+    t.equal(clientAddress(trusted, '10.0.0.1', hop), '10.0.0.1', `${hop} is no address`)
   t.equal(groupOf('2001:DB8:0:0:1::7'), '2001:db8:0:0::/64')
   t.equal(groupOf('2001:db8::7'), '2001:db8:0:0::/64')
   t.end()

@@ -1,7 +1,9 @@
 /** Reads the body of a request within its limits. */
 import type { IncomingMessage, ServerResponse } from 'node:http'
+import type { Readable } from 'node:stream'
 import type { Limits } from '../config/config.ts'
 import { type Deadline, deadline } from '../lib/deadline.ts'
+import { decoded, encodingOf, isKnownEncoding } from '../lib/decoders.ts'
 import { GatewayError } from '../errors.ts'
 import { ByteBuffer } from '../lib/byte-buffer.ts'
 import { inTurn, LONG_BYTES } from '../lib/turns.ts'
@@ -33,21 +35,25 @@ export interface BodyWish {
  * what `reserve` throws
  */
 export async function readBody(req: IncomingMessage, res: ServerResponse, wish: BodyWish): Promise<Buffer> {
-  const encoding = req.headers['content-encoding']
-  if (encoding !== undefined && encoding !== 'identity') throw new GatewayError('unsupported_encoding')
+  const encoding = encodingOf(req)
+  if (!isKnownEncoding(encoding)) throw new GatewayError('unsupported_encoding')
   const length = Number(req.headers['content-length'] ?? 0)
   if (length > wish.limit) throw tooLarge(wish)
   // The client may have left while its key was looked up. Then no event would follow.
   if (req.destroyed) throw connectionClosed()
-  if (length > 0) wish.reserve(length)
+  // What comes out of an encoded body takes memory as it comes.
+  const plainLength = encoding === 'identity' ? length : 0
+  if (plainLength > 0) wish.reserve(plainLength)
   // A client that sent `expect` waits for this. A client that was refused before never sends its body.
   if (req.headers.expect !== undefined) res.writeContinue()
-  return new BodyReading(req, wish, length).bytes
+  return new BodyReading(req, wish, plainLength, encoding).bytes
 }
 
 /** The reading of one body. */
 class BodyReading {
   readonly #req: IncomingMessage
+  /** What the request's body is without its encoding. */
+  readonly #plain: Readable
   readonly #wish: BodyWish
   /** The length that the client has announced; 0 if it has not. */
   readonly #length: number
@@ -60,15 +66,19 @@ class BodyReading {
   #isScheduled = false
   #hasEnded = false
   #chunks = 0
+  #sentBytes = 0
 
-  constructor(req: IncomingMessage, wish: BodyWish, length: number) {
+  constructor(req: IncomingMessage, wish: BodyWish, length: number, encoding: string) {
     this.#req = req
+    this.#plain = decoded(req, encoding) as Readable
     this.#wish = wish
     this.#length = length
     this.#body = new ByteBuffer(length > 0 ? length : undefined)
     this.#untilMs = performance.now() + wish.limits.bodyMs
     this.#idle = deadline(wish.limits.bodyIdleMs, () => this.#fail(new GatewayError('request_timeout')))
-    req.on('data', this.#onData).on('end', this.#onEnd).on('close', this.#onClose)
+    req.on('data', this.#onSent).on('close', this.#onClose)
+    this.#plain.on('data', this.#onData).on('end', this.#onEnd)
+    if (this.#plain !== req) this.#plain.on('error', this.#onFault)
   }
 
   /** Resolves with the body. */
@@ -76,12 +86,18 @@ class BodyReading {
     return this.#read.promise
   }
 
-  readonly #onData = (chunk: Buffer): void => {
-    const { limit, reserve, owner } = this.#wish
+  /** What the client sends, with its encoding. */
+  readonly #onSent = (chunk: Buffer): void => {
     this.#idle.refresh()
+    this.#sentBytes += chunk.length
+    if (areTooSmall(++this.#chunks, this.#sentBytes)) this.#fail(chunksTooSmall())
+  }
+
+  readonly #onData = (chunk: Buffer): void => {
+    if (this.#isOver) return
+    const { limit, reserve, owner } = this.#wish
     const bodyBytes = this.#body.push(chunk)
     if (bodyBytes > limit) return this.#fail(tooLarge(this.#wish))
-    if (areTooSmall(++this.#chunks, bodyBytes)) return this.#fail(chunksTooSmall())
     if (performance.now() > this.#untilMs) return this.#fail(new GatewayError('request_timeout'))
     try {
       if (this.#length === 0) reserve(chunk.length)
@@ -90,7 +106,7 @@ class BodyReading {
     }
     const isShort = bodyBytes < LONG_BYTES || chunk.length < SHORT_BYTES
     if (isShort && !this.#isScheduled && this.#checkAll()) return
-    this.#req.pause()
+    this.#plain.pause()
     if (!this.#isScheduled) inTurn(this.#check, owner)
     this.#isScheduled = true
   }
@@ -117,7 +133,7 @@ class BodyReading {
     // The check may have failed.
     if (this.#isOver) return
     if (this.#hasEnded) this.#finish()
-    else this.#req.resume()
+    else this.#plain.resume()
   }
 
   /** Node emits `end` even while the request is paused, after the last chunk. */
@@ -127,7 +143,12 @@ class BodyReading {
   }
 
   readonly #onClose = (): void => {
-    if (!this.#hasEnded) this.#fail(connectionClosed())
+    if (!this.#hasEnded && !this.#req.readableEnded) this.#fail(connectionClosed())
+  }
+
+  readonly #onFault = (): void => {
+    if (this.#isOver) return
+    this.#fail(new GatewayError('bad_request', { message: 'The body is not what its content-encoding says.' }))
   }
 
   #finish(): void {
@@ -145,7 +166,9 @@ class BodyReading {
   #stop(): void {
     this.#isOver = true
     this.#idle.clear()
-    this.#req.off('data', this.#onData).off('end', this.#onEnd).off('close', this.#onClose)
+    this.#req.off('data', this.#onSent).off('close', this.#onClose)
+    this.#plain.off('data', this.#onData).off('end', this.#onEnd)
+    if (this.#plain !== this.#req) this.#plain.destroy()
   }
 }
 

@@ -53,8 +53,8 @@ export interface Upstream {
   readonly speaks: readonly Format[]
   /** Who makes the compactions that clients ask for. */
   readonly compaction: 'native' | 'gateway'
-  /** How its reports of usage are meant, where they do not say it. */
-  readonly usage: SaidReading
+  /** How its reports are meant, where they do not say it or use words that the gateway does not know. */
+  readonly said: SaidReading
   /** Output limit to send when the format requires one and neither the request nor the model has one. */
   readonly defaultOutput: number
   readonly accounts: readonly UpstreamAccount[]

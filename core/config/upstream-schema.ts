@@ -1,6 +1,7 @@
 /** JSON Schema of upstreams and their accounts. */
 
 import { FAILURE_ABOUTS } from '../formats/classify.ts'
+import { END_MEANINGS } from '../formats/terms.ts'
 import { BOOLEAN, FORMAT_LIST, section, setting, whole } from './section-schema.ts'
 import { DURATION, TOKENS_MAX } from './units.ts'
 
@@ -164,6 +165,15 @@ export const UPSTREAM = {
         description: 'Whether reasoning is in the number of the output, beside it, or only in the total.',
       },
     }),
+    ends: {
+      type: 'object',
+      description: 'Words of this provider for why a reply ended, and what each means: see [Ends](providers.md#ends).',
+      propertyNames: {
+        pattern: '^[A-Za-z0-9_.-]{1,64}$',
+        expected: 'a word that replies end with, such as out_of_memory',
+      },
+      additionalProperties: { type: 'string', enum: END_MEANINGS, description: 'What the word means.' },
+    },
     onDisconnect: {
       type: 'string',
       enum: ['cancel', 'finish'],

@@ -32,6 +32,8 @@ export function upstreamFromFile(raw: RawUpstream, name: string, reading: Upstre
   checkNames(raw, path, reader)
   checkPasses(raw, path, reader)
   const speaks = formatsNamed(raw.speaks)
+  const ends =
+    raw.ends && Object.fromEntries(Object.entries(raw.ends).map(([word, meaning]) => [word.toLowerCase(), meaning]))
   if (raw.compaction === 'native' && !speaks.some(({ compaction }) => compaction))
     reader.add([...path, 'compaction'], '`compaction: native` needs an upstream that speaks responses', 'omit it')
   return {
@@ -39,7 +41,7 @@ export function upstreamFromFile(raw: RawUpstream, name: string, reading: Upstre
     simulated: raw.url === SIMULATED,
     speaks,
     compaction: raw.compaction,
-    usage: { ...raw.usage },
+    said: { ...raw.usage, ends },
     defaultOutput: raw.defaultOutput,
     accounts: raw.accounts.map((account, index) => {
       const at = [...path, 'accounts', index]

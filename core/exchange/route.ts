@@ -1,6 +1,6 @@
 /** Where a request may go, and where it goes now. */
 import type { UpstreamAccount, RetryPolicy, Upstream } from '../config/config.ts'
-import { DroppedFields, type Failure, type Format, type Translation, withoutOwn } from '../formats/index.ts'
+import { DroppedFields, type Failure, type Format, readerOf, type Translation, withoutOwn } from '../formats/index.ts'
 import type { Body } from '../formats/body.ts'
 
 /** An account that may serve a request, and the format that the gateway speaks to it. */
@@ -88,6 +88,11 @@ export class Route {
   /** The format that the gateway speaks to the upstream. */
   get format(): Format {
     return this.current.format
+  }
+
+  /** That format, as it reads the replies of this upstream. */
+  get reader(): Format {
+    return readerOf(this.format, this.upstream.said.ends)
   }
 
   /**

@@ -8,7 +8,7 @@ interface Followed {
   readonly format: Format
   readonly body: Body
   readonly model: { readonly entry: ModelEntry }
-  readonly route: { readonly format: Format; readonly upstream: Pick<Upstream, 'usage'> }
+  readonly route: { readonly format: Format; readonly upstream: Pick<Upstream, 'said'> }
 }
 
 /** The tally of one reply. */
@@ -22,7 +22,7 @@ export class Tally extends UsageTally {
 
   /** Follows the route to an account: reads usage in its format, and makes it report usage. */
   follow({ format, body, model, route }: Followed): void {
-    this.restart(route.format, route.upstream.usage)
+    this.restart(route.format, route.upstream.said)
     // A translated request always asks for usage.
     if (route.format === format) this.hide ??= format.prepare(body, model.entry)
   }

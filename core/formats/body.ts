@@ -45,6 +45,8 @@ export class Body {
   readonly values: number
   /** Bytes by which members that were set as bytes have grown. */
   addedBytes = 0
+  /** The names of what was left out as the body was brought into the shape of its path. */
+  losses: readonly string[] = []
   #innerTexts: readonly number[]
   /** Whether a string begins as values of the gateway's own do. */
   readonly #found: boolean

@@ -39,6 +39,8 @@ export interface Contents {
   readonly providerTools: readonly ProviderTool[]
   /** The longest time for which its input is to be kept in a prompt cache. */
   readonly caches: '5m' | '1h' | undefined
+  /** The types of parts and what else tells the shape of the conversation: see `shapes.ts`. */
+  readonly shapes: ReadonlySet<string>
 }
 
 /** Most stored things that one request may refer to. */
@@ -64,6 +66,7 @@ class Findings {
   ownItems = false
   readonly compactions: StoredReference[] = []
   readonly tools: ProviderTool[] = []
+  readonly shapes = new Set<string>()
   caches: Contents['caches']
 
   refer(param: string, id: string | undefined): void {
@@ -146,6 +149,7 @@ export class ContentsReader {
       compactions: conversation.compactions,
       providerTools: [...tools, ...memberTools(this.#body)],
       caches,
+      shapes: conversation.shapes,
     }
   }
 
@@ -196,6 +200,7 @@ export class ContentsReader {
     for (const message of body.view('messages')?.elements() ?? []) {
       yield
       yield* checkNames(message)
+      noteShape(message, found)
       if (message.member('role')?.is('assistant')) {
         const audio = message.member('audio')
         if (audio?.isObject) found.refer('audio', viewedId(audio))
@@ -212,6 +217,7 @@ export class ContentsReader {
   /** Searches an item of a conversation: a message, a call, a result, or a reference. */
   *#item(item: JsonView, toolsAt: string, found: Findings): Generator<void> {
     yield* checkNames(item)
+    noteShape(item, found)
     const compacted = compactionName(item.member('type')?.text, item.member('encrypted_content')?.text)
     if (compacted !== undefined && found.compactions.length < COMPACTIONS_MAX)
       found.compactions.push({ param: 'input.compaction', id: compacted })
@@ -240,6 +246,15 @@ export class ContentsReader {
   }
 }
 
+/** Notes what tells the shape of an element. */
+function noteShape(element: JsonView, { shapes }: Findings): void {
+  const type = element.member('type')?.text
+  if (type !== undefined && type !== 'message') shapes.add('item')
+  const role = element.member('role')
+  if (role?.is('tool') || role?.is('function')) shapes.add('role tool')
+  if (element.member('tool_calls')?.isList) shapes.add('tool_calls')
+}
+
 /** Notes a tool that a part of a message declares. */
 function noteDeclaredTool(definition: JsonView, found: Findings): void {
   if (definition.entries > ITEM_TOOLS_MAX)
@@ -256,6 +271,10 @@ function noteDeclaredTool(definition: JsonView, found: Findings): void {
     found.tools.push({ ...each, beyond: each.beyond ?? beyond })
 }
 
+/** Most characters of a type that tells a shape. */
+const TYPE_CHARS = 32
+const NEEDS_SOURCE: ReadonlySet<string> = new Set(['image', 'document'])
+
 /** Searches the parts of a message, of a tool's result, or of a document. A single part counts as a list of one. */
 function* parts(value: JsonView | undefined, found: Findings): Generator<void> {
   for (const part of value?.isObject ? [value] : (value?.elements() ?? [])) {
@@ -267,6 +286,9 @@ function* parts(value: JsonView | undefined, found: Findings): Generator<void> {
     if (control) yield* checkNames(control)
     if (control?.isObject) found.cache(true, control.member('ttl')?.is('1h') === true)
     const source = part.member('source')
+    const type = part.member('type')?.text ?? ''
+    // Other vendors have an image without a source.
+    if (type.length <= TYPE_CHARS && (source?.isObject || !NEEDS_SOURCE.has(type))) found.shapes.add(type)
     // A provider may use any of them.
     for (const place of [part, part.member('file'), source]) {
       if (place && place !== part) yield* checkNames(place)

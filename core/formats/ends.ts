@@ -1,13 +1,5 @@
 /** Why replies end: the words of vendors, and what each means. docs/providers.md has the same table. */
-import type { EventReader, Reading } from './terms.ts'
-
-/** What a word means. `stop` is the regular end, `context` a full window. `failed`: the rest of the reply is missing. */
-export const END_MEANINGS = ['stop', 'calls', 'length', 'context', 'filtered', 'paused', 'sequence', 'failed'] as const
-/** One of them. */
-export type EndMeaning = (typeof END_MEANINGS)[number]
-
-/** What an operator says of words, in lower case. */
-export type EndWords = Readonly<Record<string, EndMeaning>>
+import type { EndMeaning, EndWords, EventReader, Reading } from './terms.ts'
 
 /** The words of all formats, in lower case: vendors and converters use those of each other. */
 export const ENDS: readonly (readonly [meaning: EndMeaning, words: string, vendors: string])[] = [
@@ -37,7 +29,8 @@ const MEANINGS: EndWords = Object.fromEntries(
 /** Returns what a word means. Undefined if nobody knows. @param own what the operator says, which comes first */
 export function endOf(word: string, own: EndWords = {}): EndMeaning | undefined {
   const known = word.toLowerCase()
-  return Object.hasOwn(own, known) ? own[known] : Object.hasOwn(MEANINGS, known) ? MEANINGS[known] : undefined
+  const words = Object.hasOwn(own, known) ? own : MEANINGS
+  return Object.hasOwn(words, known) ? words[known] : undefined
 }
 
 /** Returns what an event says, with what the words of its ends mean. @param own as for `endOf` */

@@ -1,5 +1,6 @@
 /** The events of a reply, as stages see them, and how they are written. */
 import type { Outline } from '../lib/json/outline.ts'
+import { withEnds } from './ends.ts'
 import { jsonFrom } from './json.ts'
 import type { EventReader, Reading } from './terms.ts'
 import { renamed } from './renaming.ts'
@@ -68,7 +69,9 @@ export class ReplyEvent {
   /** What the event says, in terms that all formats share. */
   get reading(): Reading {
     return (this.#reading ??=
-      this.#data === DONE ? { completes: true, endsStream: true } : this.#reader.read(this.json))
+      this.#data === DONE
+        ? { completes: true, endsStream: true }
+        : withEnds(this.#reader.read(this.json), this.#reader.ends))
   }
 }
 

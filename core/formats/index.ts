@@ -34,6 +34,9 @@ export {
 } from './extras.ts'
 export { KNOWN_MEMBERS } from './members.ts'
 export { UsageTally } from './tally.ts'
+export { readerOf } from './ends.ts'
+export { hasForeign, reshaped, shapeOfBody } from './shapes.ts'
+export { unknownEnd } from './translate/translate-reply.ts'
 export type { SaidReading } from './usage-reading.ts'
 export { translateRequest, type TranslatedRequest, type TranslationJob } from './translate/translate-request.ts'
 export {

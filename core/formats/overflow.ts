@@ -32,7 +32,7 @@ const AGENT_WORDS = new RegExp(KNOWN_TO_AGENTS.join('|'), 'i')
 const WORDS = new RegExp(
   [
     ...KNOWN_TO_AGENTS,
-    'input token count .* exceeds the maximum',
+    '(?:input|prompt) token count .* exceeds the (?:maximum|limit)',
     'reduce the length of the input',
     'prompt exceeds (?:the )?max(?:imum)? length',
     'context length is only \\d',
@@ -57,6 +57,9 @@ const NUMBERS: readonly { readonly pattern: RegExp; readonly tokens: number; rea
   { pattern: /maximum prompt length is (\d{1,9}).*?(\d{1,9}) tokens/s, tokens: 2, most: 1 },
 ]
 
+/** A number of tokens, which is no part of a name or of a decimal. */
+const NUMBER = /(?<![\w.-])\d{3,9}(?!\w|[.-]\w)/g
+
 /** Characters of a message that are searched: a provider may repeat the whole input. */
 const MESSAGE_CHARS = 2000
 
@@ -69,7 +72,11 @@ export function overflowOf(failure: Failure): { tokens?: number; most?: number }
     const found = pattern.exec(message)
     if (found) return { tokens: Number(found[tokens]), most: Number(found[most]) }
   }
-  return {}
+  // Of two numbers, whatever the words are, the larger one is the input.
+  const plain = message.replaceAll(/(\d),(?=\d{3}\b)/g, '$1')
+  const numbers = [...new Set(plain.match(NUMBER)?.map(Number))].sort((a, b) => a - b)
+  const [most, tokens, more] = numbers
+  return most !== undefined && tokens !== undefined && more === undefined ? { tokens, most } : {}
 }
 
 /** A failure with the code by which Codex and chat clients recognise that the input is too long, if it says so. */
@@ -79,6 +86,10 @@ export function recognisedByCode(failure: Failure): Failure {
 
 /** A failure with words by which Claude Code recognises that the input is too long, if it says so in other words. */
 export function recognisedByMessage(failure: Failure): Failure {
-  if (!overflowOf(failure) || AGENT_WORDS.test(failure.message.slice(0, MESSAGE_CHARS))) return failure
-  return { ...failure, message: `prompt is too long: ${failure.message}` }
+  const overflow = overflowOf(failure)
+  if (!overflow || AGENT_WORDS.test(failure.message.slice(0, MESSAGE_CHARS))) return failure
+  const { tokens, most } = overflow
+  // With the numbers, it shortens by the right amount.
+  const numbers = tokens === undefined ? '' : `${tokens} tokens > ${most} maximum: `
+  return { ...failure, message: `prompt is too long: ${numbers}${failure.message}` }
 }

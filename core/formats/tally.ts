@@ -49,7 +49,7 @@ export class UsageTally {
     this.#said = said
     this.#raw = this.#counted = this.#counts = this.#last = undefined
     this.#prompt = this.#roundsReported = this.#pass = 0
-    this.#hasEnded = false
+    this.#hasEnded = this.hasUnknownEnd = false
     this.#unread.clear()
     this.#seen.clear()
     this.#rounds = []
@@ -87,6 +87,9 @@ export class UsageTally {
     return listedPaths([...this.#unread, ...(this.#counted?.odd ?? []), ...(isEmpty ? ['usage'] : [])])
   }
 
+  /** Whether the reply has ended with a word that nobody knows. */
+  hasUnknownEnd = false
+
   /** The name of the model in the reply. */
   model: string | undefined
 
@@ -94,7 +97,11 @@ export class UsageTally {
   serviceTier: string | undefined
 
   /** Notes the calls and the service tier of an event. */
-  observe({ calls, rounds, usage, usageIsFinal = false, serviceTier }: Reading): void {
+  observe({ calls, rounds, usage, usageIsFinal = false, serviceTier, unknownEnd }: Reading): void {
+    if (unknownEnd !== undefined) {
+      this.#unread.add(`end.${unknownEnd}`)
+      this.hasUnknownEnd = true
+    }
     if (serviceTier !== undefined) this.serviceTier = serviceTier
     if (rounds) this.#noteRounds(rounds, usageIsFinal)
     // A list of the whole reply replaces what single events have reported, unless it is incomplete.

@@ -14,6 +14,14 @@ export type FormatName = (typeof FORMAT_NAMES)[number]
 /** The usage object of a reply, in the vendor's spelling. Vendors report totals, and not increments. */
 export type RawUsage = Readonly<Record<string, unknown>>
 
+/** Why a reply has ended. `stop` is the regular end, `context` a full window. `failed`: the rest of the reply is missing. */
+export const END_MEANINGS = ['stop', 'calls', 'length', 'context', 'filtered', 'paused', 'sequence', 'failed'] as const
+/** One of them. */
+export type EndMeaning = (typeof END_MEANINGS)[number]
+
+/** What an operator says of words by which replies end, in lower case. */
+export type EndWords = Readonly<Record<string, EndMeaning>>
+
 /** What an event of a reply says. A JSON reply is a stream of one event. */
 export interface Reading {
   readonly usage?: RawUsage
@@ -35,6 +43,10 @@ export interface Reading {
   readonly nameBytes?: number
   /** The event reports a failure. */
   readonly failure?: Failure
+  /** The words by which the reply, or its choices, have ended: what the first one means, and the first that nobody knows. */
+  readonly ends?: readonly string[]
+  readonly end?: EndMeaning
+  readonly unknownEnd?: string
   /** Numbers of the parts of the reply that begin, or end, with this event. */
   readonly opens?: readonly number[]
   readonly closes?: readonly number[]
@@ -130,4 +142,6 @@ export interface RequestMembers {
 export interface EventReader {
   /** What a parsed event, or a whole parsed JSON reply, says. */
   read(json: unknown): Reading
+  /** What the operator says of words by which replies end. */
+  readonly ends?: EndWords | undefined
 }

@@ -4,7 +4,7 @@
  */
 import type { Usage } from '../money/usage.ts'
 import { text } from './json.ts'
-import type { Json } from './terms.ts'
+import type { EndWords, Json } from './terms.ts'
 import {
   type CounterName,
   type CounterTable,
@@ -18,6 +18,8 @@ import {
 export interface SaidReading {
   readonly cached?: Side | undefined
   readonly reasoning?: Side | 'rest' | undefined
+  /** Words by which its replies end. */
+  readonly ends?: EndWords | undefined
 }
 
 /** What a report says about itself: a converter names the vendor whose way of counting it keeps. */

@@ -35,12 +35,18 @@ export function clientAddress(
   let client = plain(remote)
   if (typeof forwarded !== 'string' || !trusted.has(client)) return client
   for (const hop of forwarded.split(',').reverse()) {
-    const address = plain(hop.trim())
+    const address = plain(withoutPort(hop.trim()))
     if (isIP(address) === 0) return client
     client = address
     if (!trusted.has(client)) return client
   }
   return client
+}
+
+/** Returns an address as proxies write it, without its brackets and its port. */
+function withoutPort(hop: string): string {
+  const [, inBrackets, ipv4] = /^"?(?:\[([^\]]*)\](?::\d+)?|(\d+(?:\.\d+){3}):\d+)"?$/.exec(hop) ?? []
+  return inBrackets ?? ipv4 ?? hop
 }
 
 /** Whether a text is an address, or a subnet such as 10.0.0.0/8 or fd00::/8. A subnet of all addresses is refused. */

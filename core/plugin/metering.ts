@@ -34,6 +34,8 @@ export {
   type Extra,
   extrasOf,
   type Format,
+  FORMATS,
+  hasForeign,
   KNOWN_MEMBERS,
   mayReadAgain,
   modelsNamed,
@@ -44,12 +46,16 @@ export {
   type ProviderTool,
   renameAdvisors,
   renameModels,
+  reshaped,
+  shapeOfBody,
   type StoredReference,
   storedIds,
+  translateRequest,
   Translation,
 } from '../formats/index.ts'
 export { leastOf } from '../config/key-types.ts'
 export { SwapList } from '../lib/swap-list.ts'
+export { turn } from '../lib/turns.ts'
 export { noneLeft } from '../pool/none-left.ts'
 export { Traffic } from '../pool/traffic.ts'
 

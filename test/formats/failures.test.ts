@@ -45,7 +45,10 @@ t.test('a prompt that is too long is recognised in the words of many servers', t
     ['The decoder prompt (length 40000) is longer than the maximum model length of 32768.', { tokens: 40_000, most: 32_768 }], // prettier-ignore
     ['Range of input length should be [1, 98304]'],
     ['Prompt exceeds max length'],
-    ["You passed 8193 input tokens. However, the model's context length is only 8192 tokens."],
+    ["You passed 8193 input tokens. However, the model's context length is only 8192 tokens.", { tokens: 8193, most: 8192 }], // prettier-ignore
+    ['prompt token count of 140000 exceeds the limit of 128000', { tokens: 140_000, most: 128_000 }],
+    ['The input token count (1,048,577) exceeds the maximum number of tokens allowed (1,048,576).', { tokens: 1_048_577, most: 1_048_576 }], // prettier-ignore
+    ['The prompt of acme-20261001 exceeds the token limit of 128000.', { tokens: undefined }],
     ['the input length exceeds the context length'],
     ['Input is too long for requested model.'],
     ['Total tokens of image and text exceed max message tokens'],

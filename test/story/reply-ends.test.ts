@@ -1,6 +1,6 @@
 import t, { type Test } from 'tap'
-import { type EndMeaning, ENDS } from '../../core/formats/ends.ts'
-import type { FormatName } from '../../core/formats/terms.ts'
+import { ENDS } from '../../core/formats/ends.ts'
+import type { EndMeaning, FormatName } from '../../core/formats/terms.ts'
 import {
   type Answer,
   type Cell,

@@ -2,21 +2,13 @@
 import { contentsOf, noReply, stopOf } from '../translate/decoding.ts'
 import { inputText } from '../translate/calls.ts'
 import { DONE, type ReplyEvent } from '../events.ts'
-import type { Call, Decoder, NeutralEvent, Reply, ReplyPart, Stop } from '../translate/neutral.ts'
-import type { Json } from '../terms.ts'
+import type { Call, Decoder, NeutralEvent, Reply, ReplyPart } from '../translate/neutral.ts'
+import type { Json, Reading } from '../terms.ts'
 import { indexOf, object, text } from '../json.ts'
 import { ownReasoning, reasoningText } from './reasoning.ts'
 
-const STOPS = new Map<string, Stop>([
-  ['stop', { reason: 'stop' }],
-  ['length', { reason: 'length' }],
-  ['tool_calls', { reason: 'calls' }],
-  ['function_call', { reason: 'calls' }],
-  ['content_filter', { reason: 'filtered' }],
-])
-
 /** Decodes a JSON reply. @throws GatewayError upstream_failed if it is not a reply */
-export function decodeReply(json: Json): Reply {
+export function decodeReply(json: Json, reading: Reading): Reply {
   const choice = object(contentsOf(json, 'choices')[0])
   const message = object(choice?.['message'])
   if (!choice || !message) throw noReply('a choice without a message')
@@ -30,13 +22,8 @@ export function decodeReply(json: Json): Reply {
     ...(refusal ? [{ kind: 'refusal' as const, text: refusal }] : []),
     ...calls,
   ]
-  return { id, parts, stop: stopOf(decodeStop(text(choice['finish_reason']) ?? ''), calls.length > 0) }
-}
-
-/** A reason that is not standardised counts as an ordinary stop. No reason, and `error`, mean that the reply failed. */
-function decodeStop(finish: string): Stop {
-  if (finish === '' || finish === 'error') throw noReply(`a reply that ends with ${finish || 'no reason'}`)
-  return STOPS.get(finish) ?? { reason: 'stop' }
+  if (!text(choice['finish_reason'])) throw noReply('a reply that ends with no reason')
+  return { id, parts, stop: stopOf(reading, calls.length > 0) }
 }
 
 /** The content as one text; some vendors send it in parts. */
@@ -114,8 +101,7 @@ class ChatDecoder implements Decoder {
     const refusal = text(delta['refusal'])
     if (refusal) out.push(...this.#say('refusal', refusal))
     for (const fragment of rawCalls(delta)) out.push(...this.#call(object(fragment) ?? {}))
-    const finish = text(choice['finish_reason'])
-    if (finish) out.push(...this.#stop(finish))
+    if (text(choice['finish_reason'])) out.push(...this.#stop(event.reading))
     return out
   }
 
@@ -142,10 +128,13 @@ class ChatDecoder implements Decoder {
   #call(fragment: Json): NeutralEvent[] {
     const called = object(fragment['function'])
     const id = text(fragment['id']) ?? ''
-    const call = this.#callOf(fragment['index'], id, text(called?.['name']) ?? '')
+    const name = text(called?.['name']) ?? ''
     const input = inputText(called?.['arguments'])
+    // A call that comes again as a whole, such as in the last chunk, is the same call.
+    if (id !== '' && isWhole(input) && this.#calls.some(each => each.id === id && each.input === input)) return []
+    const call = this.#callOf(fragment['index'], id, name)
     call.id ||= id
-    call.name ||= text(called?.['name']) ?? ''
+    call.name ||= name
     const prose = this.#closeProse()
     call.input += input
     if (call.part !== undefined)
@@ -177,7 +166,7 @@ class ChatDecoder implements Decoder {
    */
   #callOf(index: unknown, id: string, name: string): Fragments {
     const known = this.#knownCall(index, id)
-    const further = typeof index !== 'number' && id === '' && name !== '' && isWhole(known?.input)
+    const further = typeof index !== 'number' && name !== '' && isWhole(known?.input)
     if (known && !further && (id === '' || known.id === '' || known.id === id)) return known
     const call: Fragments = { part: undefined, id: '', name: '', input: '' }
     this.#calls.push(call)
@@ -192,14 +181,14 @@ class ChatDecoder implements Decoder {
     return call.input === '' ? [open] : [open, { kind: 'delta', part, text: call.input }]
   }
 
-  #stop(finish: string): NeutralEvent[] {
+  #stop(reading: Reading): NeutralEvent[] {
     this.#stopped = true
     const out = this.#closeProse()
     this.#calls.forEach(call => {
       if (call.part === undefined) for (const event of this.#open(call)) out.push(event)
       out.push({ kind: 'close', part: call.part as number })
     })
-    return [...out, { kind: 'stop', stop: stopOf(decodeStop(finish), this.#calls.length > 0) }]
+    return [...out, { kind: 'stop', stop: stopOf(reading, this.#calls.length > 0) }]
   }
 }
 

@@ -18,7 +18,8 @@ import {
 import { fitName, shortened, shortId } from '../translate/passthrough.ts'
 import type { Json } from '../terms.ts'
 import { answerSchema, toolSchemas, type ToolSchema } from '../translate/schemas.ts'
-import { effortFor, FREEFORM_SCHEMA, reasons } from '../translate/tools.ts'
+import { freeformInput } from '../translate/calls.ts'
+import { described, effortFor, FREEFORM_SCHEMA, reasons, textTools } from '../translate/tools.ts'
 import { spelledReasoning } from './reasoning.ts'
 
 /** Most characters of the id of a tool call. */
@@ -40,13 +41,17 @@ export function encodeRequest(request: Request, dropped: DroppedFields, traits: 
     dropped,
   )
   const schemas = toolSchemas(request.tools, 'chat-completions', dropped)
+  const ofText = textTools(request.tools, traits)
   return present({
     model: request.model,
-    messages: encodeMessages(items),
+    messages: encodeMessages(items, ofText),
     stream: request.stream || undefined,
     stream_options: request.stream ? { include_usage: true } : undefined,
     max_completion_tokens: request.maxOutput,
-    tools: request.tools.length > 0 ? request.tools.map((tool, index) => encodeTool(tool, schemas[index])) : undefined,
+    tools:
+      request.tools.length > 0
+        ? request.tools.map((tool, index) => encodeTool(tool, schemas[index], ofText))
+        : undefined,
     tool_choice: request.tools.length > 0 ? encodeChoice(request.toolChoice) : undefined,
     parallel_tool_calls: request.tools.length > 0 ? request.parallelTools : undefined,
     stop: request.stops.length > 0 ? request.stops.slice(0, STOPS_MAX) : undefined,
@@ -77,7 +82,8 @@ interface Turn {
   tool_calls?: unknown[]
 }
 
-function encodeMessages(items: readonly Item[]): Json[] {
+/** @param ofText the names of tools whose input is text */
+function encodeMessages(items: readonly Item[], ofText: ReadonlySet<string>): Json[] {
   const messages: object[] = []
   let turn: Turn | undefined
   /** Media that tools returned. Only a user's message can carry them, after all results. */
@@ -103,7 +109,7 @@ function encodeMessages(items: readonly Item[]): Json[] {
     } else {
       // Two messages stay two; the text, reasoning and calls of one turn become one.
       if (item.kind === 'message' && turn?.content) endTurn()
-      turn = grown(turn, item)
+      turn = grown(turn, item, ofText)
     }
   }
   endTurn()
@@ -121,17 +127,21 @@ function encodeResult({ id, parts, failed }: Extract<Item, { kind: 'result' }>, 
   return { role: 'tool', tool_call_id: short, content: joinedText(results) || (media.length > 0 ? 'Shown below.' : '') }
 }
 
-function grown(turn: Turn | undefined, item: Exclude<Item, { kind: 'result' }>): Turn | undefined {
+function grown(
+  turn: Turn | undefined,
+  item: Exclude<Item, { kind: 'result' }>,
+  ofText: ReadonlySet<string>,
+): Turn | undefined {
   const begun = turn ?? { role: 'assistant', content: null }
   if (item.kind === 'reasoning') return Object.assign(begun, spelledReasoning(item))
   if (item.kind === 'call') {
-    const call = {
-      id: shortId(item.id, ID_MAX),
-      type: 'function',
-      function: { name: fitName(item.name), arguments: item.input || '{}' },
-    }
+    const [id, name] = [shortId(item.id, ID_MAX), fitName(item.name)]
     begun.tool_calls ??= []
-    begun.tool_calls.push(call)
+    begun.tool_calls.push(
+      ofText.has(item.name)
+        ? { id, type: 'custom', custom: { name, input: freeformInput(item.input) } }
+        : { id, type: 'function', function: { name, arguments: item.input || '{}' } },
+    )
     return begun
   }
   const said = joinedText(item.parts.filter(({ kind }) => kind === 'text'))
@@ -166,11 +176,17 @@ function encodeParts(parts: readonly Part[]): Json[] {
   })
 }
 
-function encodeTool(tool: Tool, enforced: ToolSchema | undefined): Json {
-  const { description, schema, freeform } = tool
+function encodeTool(tool: Tool, enforced: ToolSchema | undefined, ofText: ReadonlySet<string>): Json {
+  const { schema, freeform, grammar } = tool
+  const name = fitName(tool.name)
+  if (ofText.has(tool.name)) {
+    const format = grammar && { type: 'grammar', grammar }
+    return { type: 'custom', custom: present({ name, description: tool.description, format }) }
+  }
+  const description = described(tool)
   const parameters = freeform ? FREEFORM_SCHEMA : schema && enforced?.schema
   const strict = tool.strict === undefined ? undefined : enforced?.strict
-  return { type: 'function', function: present({ name: fitName(tool.name), description, parameters, strict }) }
+  return { type: 'function', function: present({ name, description, parameters, strict }) }
 }
 
 function encodeChoice(choice: ToolChoice | undefined): unknown {

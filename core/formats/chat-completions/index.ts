@@ -70,15 +70,16 @@ function read(json: unknown): Reading {
     if (failure) return { failure, completes: true }
   }
   const choices = Array.isArray(chunk['choices']) ? chunk['choices'] : []
-  const closes = choices
-    .map(object)
-    .flatMap(choice => (!text(choice?.['finish_reason']) ? [] : [indexOf(choice?.['index'])]))
+  const closed = choices.map(object).filter(choice => text(choice?.['finish_reason']))
   const usageIsFinal = usage !== undefined && Array.isArray(chunk['choices']) && choices.length === 0
   return {
     ...(usage && { usage }),
     ...(serviceTier !== undefined && { serviceTier }),
     ...(usageIsFinal && { usageIsFinal }),
-    ...(closes.length > 0 && { closes }),
+    ...(closed.length > 0 && {
+      closes: closed.map(choice => indexOf(choice?.['index'])),
+      ends: closed.map(choice => String(choice?.['finish_reason'])),
+    }),
   }
 }
 

@@ -1,6 +1,6 @@
 /** Parts of messages in the chat-completions format. */
-import { marked, objectAt, type Place, present, textAt, unknownPart, untranslatable } from '../translate/decoding.ts'
-import { sourceOf } from '../translate/media.ts'
+import { marked, objectAt, type Place, textAt, unknownPart, untranslatable } from '../translate/decoding.ts'
+import { mediaPart, sourceOf } from '../translate/media.ts'
 import type { Part } from '../translate/neutral.ts'
 import type { Json } from '../terms.ts'
 import { object, text, words } from '../json.ts'
@@ -18,10 +18,10 @@ export function decodePart(part: Json, at: string, place: Place): Part[] {
   // A part of an unknown type is named as a whole.
   if (PART.has(text(part['type']) ?? '')) place.dropped.within(part, at, PART)
   for (const [name, known] of Object.entries(INNER)) place.dropped.within(object(part[name]), `${at}.${name}`, known)
-  return marked(partsIn(part, at, place), part, place.dropped)
+  return marked(decoded(part, at, place), part, place.dropped)
 }
 
-function partsIn(part: Json, at: string, place: Place): Part[] {
+function decoded(part: Json, at: string, place: Place): Part[] {
   switch (part['type']) {
     case 'text':
       return [{ kind: 'text', text: textAt(part['text'], `${at}.text`) }]
@@ -31,17 +31,12 @@ function partsIn(part: Json, at: string, place: Place): Part[] {
       // Some clients send the URL alone.
       const image = object(part['image_url']) ?? { url: part['image_url'] }
       const source = sourceOf(textAt(image['url'], `${at}.image_url.url`), `${at}.image_url.url`)
-      return [present({ kind: 'image' as const, source, detail: text(image['detail']) })]
+      return [mediaPart(source, 'image', { detail: text(image['detail']) })]
     }
     case 'input_audio': {
       const audio = objectAt(part['input_audio'], `${at}.input_audio`)
-      return [
-        {
-          kind: 'audio',
-          data: textAt(audio['data'], `${at}.input_audio.data`),
-          encoding: text(audio['format']) ?? 'wav',
-        },
-      ]
+      const data = textAt(audio['data'], `${at}.input_audio.data`)
+      return [{ kind: 'audio', data, encoding: text(audio['format']) ?? 'wav' }]
     }
     case 'file': {
       const file = objectAt(part['file'], `${at}.file`)
@@ -49,7 +44,7 @@ function partsIn(part: Json, at: string, place: Place): Part[] {
         throw untranslatable(`${at}.file.file_id`, 'the file is stored at another provider; send it as file_data')
       const data = textAt(file['file_data'], `${at}.file.file_data`)
       const source = sourceOf(data, `${at}.file.file_data`)
-      return [present({ kind: 'file' as const, source, name: text(file['filename']) })]
+      return [mediaPart(source, 'file', { name: text(file['filename']) })]
     }
     default:
       return unknownPart(part, at, place)

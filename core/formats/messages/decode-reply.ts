@@ -2,44 +2,16 @@
 import { contentsOf, noReply, parseExact, stopOf } from '../translate/decoding.ts'
 import { inputText } from '../translate/calls.ts'
 import type { ReplyEvent } from '../events.ts'
-import type {
-  Decoder,
-  NeutralEvent,
-  Opening,
-  Reply,
-  ReplyPart,
-  ReasoningSignature,
-  Stop,
-} from '../translate/neutral.ts'
-import type { Json } from '../terms.ts'
+import type { Decoder, NeutralEvent, Opening, Reply, ReplyPart, ReasoningSignature } from '../translate/neutral.ts'
+import type { Json, Reading } from '../terms.ts'
 import { object, text } from '../json.ts'
 
-function decodeStop(reason: unknown, sequence: unknown): Stop {
-  switch (reason) {
-    case 'max_tokens':
-      return { reason: 'length' }
-    case 'tool_use':
-      return { reason: 'calls' }
-    case 'refusal':
-      return { reason: 'filtered' }
-    case 'pause_turn':
-      return { reason: 'paused' }
-    case 'model_context_window_exceeded':
-      return { reason: 'context' }
-    case 'stop_sequence':
-      return { reason: 'sequence', sequence: text(sequence) ?? null }
-    default:
-      if (text(reason) === undefined) throw noReply('a reply that ends with no reason')
-      return { reason: 'stop' }
-  }
-}
-
 /** Decodes a JSON reply. @throws GatewayError upstream_failed if it is not a reply */
-export function decodeReply(json: Json): Reply {
+export function decodeReply(json: Json, reading: Reading): Reply {
   const parts = contentsOf(json, 'content').flatMap(block => decodeBlock(object(block) ?? {}))
-  const stop = decodeStop(json['stop_reason'], json['stop_sequence'])
+  if (!text(json['stop_reason'])) throw noReply('a reply that ends with no reason')
   const calls = parts.some(({ kind }) => kind === 'call')
-  return { id: text(json['id']) ?? '', parts, stop: stopOf(stop, calls) }
+  return { id: text(json['id']) ?? '', parts, stop: stopOf(reading, calls, text(json['stop_sequence'])) }
 }
 
 function decodeBlock(block: Json): ReplyPart[] {
@@ -79,29 +51,35 @@ interface Block {
   /** For a call: input that came with its beginning, unless input comes in pieces. */
   input: string
   signature: ReasoningSignature | undefined
+  /** The id of a call. */
+  readonly id: string | undefined
+  /** Something was added to what it began with. */
+  said: boolean
 }
 
 class MessagesDecoder implements Decoder {
   /** The open blocks by number. */
-  readonly #blocks = new Map<unknown, Block>()
+  readonly #blocks = new Map<number, Block>()
   #count = 0
   #calls = false
   #stopped = false
 
   read(event: ReplyEvent): readonly NeutralEvent[] {
     const json = object(event.json)
-    const index = json?.['index']
+    const said = typeof json?.['index'] === 'number' ? json['index'] : undefined
+    // A number that is left out is that of the latest block.
+    const index = said ?? [...this.#blocks.keys()].at(-1) ?? -1
     switch (json?.['type']) {
       case 'message_start':
         return [{ kind: 'start', id: text(object(json['message'])?.['id']) ?? '' }]
       case 'content_block_start':
-        return this.#open(index, object(object(parseExact(event.data))?.['content_block']) ?? {})
+        return this.#open(said ?? -1, object(object(parseExact(event.data))?.['content_block']) ?? {})
       case 'content_block_delta':
         return this.#delta(index, object(json['delta']) ?? {})
       case 'content_block_stop':
         return this.#close(index)
       case 'message_delta':
-        return this.#stop(object(json['delta']) ?? {})
+        return this.#stop(object(json['delta']) ?? {}, event.reading)
       case 'message_stop':
         return [{ kind: 'end' }]
       default:
@@ -109,9 +87,14 @@ class MessagesDecoder implements Decoder {
     }
   }
 
-  #open(index: unknown, block: Json): NeutralEvent[] {
+  #open(index: number, block: Json): NeutralEvent[] {
     const [what] = decodeBlock(block)
-    if (!what || this.#blocks.has(index)) return []
+    if (!what) return []
+    const id = what.kind === 'call' ? what.id : undefined
+    const begun = this.#blocks.get(index)
+    // The same beginning twice is one. Another one ends the block before, whose end was left out.
+    if (begun?.kind === what.kind && begun.id === id && (id !== undefined || !begun.said)) return []
+    const before = this.#close(index)
     const part = this.#count++
     // Most providers send an empty object here and the input in pieces. Some send the whole input here.
     const input = what.kind === 'call' && what.input !== '{}' ? what.input : ''
@@ -120,16 +103,18 @@ class MessagesDecoder implements Decoder {
       kind: what.kind,
       input,
       signature: what.kind === 'reasoning' ? what.signature : undefined,
+      id,
+      said: false,
     })
     if (what.kind !== 'call') {
       const open: NeutralEvent = { kind: 'open', part, what: { kind: what.kind } }
-      return what.text === '' ? [open] : [open, { kind: 'delta', part, text: what.text }]
+      return [...before, open, ...(what.text === '' ? [] : [{ kind: 'delta' as const, part, text: what.text }])]
     }
     this.#calls = true
-    return [{ kind: 'open', part, what: { kind: 'call', id: what.id, name: what.name } }]
+    return [...before, { kind: 'open', part, what: { kind: 'call', id: what.id, name: what.name } }]
   }
 
-  #delta(index: unknown, delta: Json): NeutralEvent[] {
+  #delta(index: number, delta: Json): NeutralEvent[] {
     const block = this.#blocks.get(index)
     if (!block) return []
     if (delta['type'] === 'signature_delta') {
@@ -140,10 +125,11 @@ class MessagesDecoder implements Decoder {
     const said = text(delta['text']) ?? text(delta['thinking']) ?? text(delta['partial_json'])
     if (!said) return []
     if (block.kind === 'call') block.input = ''
+    block.said = true
     return [{ kind: 'delta', part: block.part, text: said }]
   }
 
-  #close(index: unknown): NeutralEvent[] {
+  #close(index: number): NeutralEvent[] {
     const block = this.#blocks.get(index)
     this.#blocks.delete(index)
     if (!block) return []
@@ -152,11 +138,11 @@ class MessagesDecoder implements Decoder {
     return kind === 'call' && input !== '' ? [{ kind: 'delta', part, text: input }, close] : [close]
   }
 
-  #stop(delta: Json): NeutralEvent[] {
-    const reason = text(delta['stop_reason'])
-    if (reason === undefined || this.#stopped) return []
+  #stop(delta: Json, reading: Reading): NeutralEvent[] {
+    if (text(delta['stop_reason']) === undefined || this.#stopped) return []
     this.#stopped = true
-    return [{ kind: 'stop', stop: stopOf(decodeStop(reason, delta['stop_sequence']), this.#calls) }]
+    const rest = [...this.#blocks.keys()].flatMap(index => this.#close(index))
+    return [...rest, { kind: 'stop', stop: stopOf(reading, this.#calls, text(delta['stop_sequence'])) }]
   }
 }
 

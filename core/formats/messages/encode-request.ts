@@ -19,7 +19,7 @@ import type { Json } from '../terms.ts'
 import { text } from '../json.ts'
 import { objectSchema } from '../translate/root-schema.ts'
 import { answerSchema, toolSchemas, type ToolSchema } from '../translate/schemas.ts'
-import { FREEFORM_SCHEMA } from '../translate/tools.ts'
+import { described, FREEFORM_SCHEMA } from '../translate/tools.ts'
 import { encodeThinking, type EncodedTurn } from './thinking.ts'
 
 /** Encodes a request. @throws GatewayError invalid_body, naming what this format cannot carry */
@@ -249,10 +249,11 @@ function encodeFile({ source, name }: Extract<Part, { kind: 'file' }>): Json {
   return present({ type: 'document', source: encodeSource(source), title: name })
 }
 
-function encodeTool({ name, description, freeform, cache }: Tool, enforced: ToolSchema | undefined): Json {
+function encodeTool(tool: Tool, enforced: ToolSchema | undefined): Json {
+  const { name, freeform, cache } = tool
   return present({
     name: fitName(name),
-    description,
+    description: described(tool),
     input_schema: freeform ? FREEFORM_SCHEMA : enforced?.schema,
     strict: enforced?.strict || undefined,
     cache_control: cache && control(cache),

@@ -28,14 +28,20 @@ function read(json: unknown): Reading {
     }
     case 'message_delta': {
       // Some providers leave out `message_stop`, so the stop reason ends the reply.
-      const isLast = text(object(event['delta'])?.['stop_reason']) !== undefined
-      return withUsage(event['usage'], { usageIsFinal: isLast, ...(isLast && { completes: true }) })
+      const reason = text(object(event['delta'])?.['stop_reason'])
+      const isLast = reason !== undefined
+      return withUsage(event['usage'], { usageIsFinal: isLast, ...(isLast && { completes: true, ends: [reason] }) })
     }
     case 'message': {
       const blocks = list(event['content']).map(object)
       const calls = blocks.flatMap((block, index) => callOfBlock(block, index) ?? [])
       const rounds = blocks.flatMap((block, index) => roundOfBlock(block, index) ?? [])
-      const found = { ...(calls.length > 0 && { calls }), ...(rounds.length > 0 && { rounds }) }
+      const reason = text(event['stop_reason'])
+      const found = {
+        ...(calls.length > 0 && { calls }),
+        ...(rounds.length > 0 && { rounds }),
+        ...(reason !== undefined && { ends: [reason] }),
+      }
       return withUsage(event['usage'], { completes: true, usageIsFinal: true, ...found })
     }
     case 'content_block_start': {

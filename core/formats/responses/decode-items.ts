@@ -2,9 +2,9 @@
 import { GatewayError } from '../../errors.ts'
 import {
   arrayAt,
-  lastPast,
+  type Elements,
   marked,
-  objectAt,
+  partsOf,
   type Place,
   refused,
   textAt,
@@ -14,13 +14,12 @@ import {
   untranslatable,
 } from '../translate/decoding.ts'
 import { inputText, wrappedInput } from '../translate/calls.ts'
-import type { DroppedFields } from '../translate/dropped-fields.ts'
 import type { Item, Part } from '../translate/neutral.ts'
 import { reasoningIn, restoreId, summaryIn, summaryText } from '../translate/passthrough.ts'
 import type { Json } from '../terms.ts'
 import { object, text, words } from '../json.ts'
-import { decodeParts } from './parts.ts'
-import { flatName } from './tools.ts'
+import { partsIn } from '../translate/parts.ts'
+import { flatName } from '../translate/tools.ts'
 
 /** Why a reference is refused. */
 export const STORED = 'it refers to objects that the provider stored; send the whole conversation as input'
@@ -42,29 +41,11 @@ const KNOWN: Readonly<Record<string, ReadonlySet<string>>> = {
 /** Items that declare tools. */
 export const DECLARING: ReadonlySet<unknown> = new Set(['additional_tools', 'tool_search_output'])
 
-/** Whether the model made an item, or a tool at its provider. */
-function isModels(item: Json | undefined): boolean {
-  const type = text(item?.['type'])
-  return item?.['role'] === 'assistant' || type === 'reasoning' || type?.endsWith('_call') === true
-}
-
-/**
- * Decodes the items.
- * @param isPast whether all items but the last one are older than the last turn
- * @throws GatewayError invalid_body, naming what no other format can carry in the last turn
- */
-export function decodeItems(input: readonly unknown[], isPast: boolean, dropped: DroppedFields): Item[] {
-  const items = input.map((item, index) => objectAt(item, `input[${index}]`))
-  const last = isPast ? items.length - 2 : lastPast(items, isModels)
-  // An output may name the item of its call.
-  const callIds = new Map(
-    items.flatMap(item => (isModels(item) && text(item['call_id']) ? [[item['id'], item['call_id']]] : [])),
-  )
-  return items.flatMap((item, index) => {
-    const place = { past: index <= last, dropped }
-    const at = `input[${index}]`
-    return unlessPast(place, text(item['type']) ?? 'message', () => decodeItem(item, at, place, callIds))
-  })
+/** Decodes an item. @throws GatewayError invalid_body, naming what no other format can carry in the last turn */
+export function decodeElement(item: Json, at: string, place: Place, { callIds }: Elements): Item[] {
+  const role = text(item['type'])?.endsWith('_call') || item['role'] === 'assistant' ? 'assistant' : 'user'
+  const decode = (): Item[] => decodeItem(item, at, place, callIds)
+  return unlessPast(place, text(item['type']) ?? 'message', decode, part => ({ kind: 'message', role, parts: [part] }))
 }
 
 function decodeItem(item: Json, at: string, place: Place, callIds: ReadonlyMap<unknown, unknown>): Item[] {
@@ -78,7 +59,7 @@ function decodeItem(item: Json, at: string, place: Place, callIds: ReadonlyMap<u
       if (role !== 'user' && role !== 'assistant' && role !== 'system' && role !== 'developer') {
         throw refused(`${at}.role`, `"${at}.role" must be user, assistant, system or developer.`)
       }
-      const parts = decodeParts(item['content'], `${at}.content`, place)
+      const parts = partsOf(item['content'], `${at}.content`, place, partsIn('responses'))
       return [{ kind: 'message', role, parts: marked(parts, item, dropped) }]
     }
     case 'reasoning': {
@@ -96,7 +77,7 @@ function decodeItem(item: Json, at: string, place: Place, callIds: ReadonlyMap<u
     case 'function_call_output':
     case 'custom_tool_call_output': {
       const id = restoreId(textAt(item['call_id'], `${at}.call_id`))
-      const parts = decodeParts(item['output'], `${at}.output`, place)
+      const parts = partsOf(item['output'], `${at}.output`, place, partsIn('responses'))
       return [{ kind: 'result', id, parts: marked(parts, item, dropped), failed: false }]
     }
     case 'item_reference':
@@ -150,6 +131,6 @@ function outputParts(output: unknown, at: string, place: Place): Part[] {
   if (output === undefined || output === null) return []
   const values = object(output) ? [output] : output
   const isParts = Array.isArray(values) && values.every(value => text(object(value)?.['type']) !== undefined)
-  if (typeof values === 'string' || isParts) return decodeParts(values, at, place)
+  if (typeof values === 'string' || isParts) return partsOf(values, at, place, partsIn('responses'))
   return [{ kind: 'text', text: JSON.stringify(output) }]
 }

@@ -1,27 +1,19 @@
 /** Decodes replies in the responses format, JSON and streams, into the neutral model. */
-import { contentsOf, noReply, stopOf } from '../translate/decoding.ts'
+import { contentsOf, stopOf } from '../translate/decoding.ts'
 import { inputText } from '../translate/calls.ts'
 import type { ReplyEvent } from '../events.ts'
-import type {
-  Decoder,
-  NeutralEvent,
-  Opening,
-  Reply,
-  ReplyPart,
-  ReasoningSignature,
-  Stop,
-} from '../translate/neutral.ts'
-import type { Json } from '../terms.ts'
+import type { Decoder, NeutralEvent, Opening, Reply, ReplyPart, ReasoningSignature } from '../translate/neutral.ts'
+import type { Json, Reading } from '../terms.ts'
 import { indexOf, object, text } from '../json.ts'
 
 /** Decodes a JSON reply. @throws GatewayError upstream_failed if it is not a complete reply */
-export function decodeReply(json: Json): Reply {
+export function decodeReply(json: Json, reading: Reading): Reply {
   const parts = outputParts(contentsOf(json, 'output'))
   return {
     id: text(json['id']) ?? '',
     parts,
-    stop: decodeStop(
-      json,
+    stop: stopOf(
+      reading,
       parts.some(({ kind }) => kind === 'call'),
     ),
   }
@@ -76,19 +68,56 @@ function signatureFrom(item: Json): ReasoningSignature | undefined {
   return encrypted ? { by: 'responses', data: { encrypted, ...more } } : undefined
 }
 
-function decodeStop(response: Json, calls: boolean): Stop {
-  const status = response['status'] ?? 'completed'
-  if (status !== 'completed' && status !== 'incomplete') throw noReply('a response that is not complete')
-  if (status === 'completed') return stopOf({ reason: 'stop' }, calls)
-  const reason = object(response['incomplete_details'])?.['reason']
-  return { reason: reason === 'content_filter' ? 'filtered' : 'length' }
+/** The word by which a response has ended: its status, or why it is incomplete. */
+export function endWord(response: Json): string {
+  const { status = 'completed', incomplete_details: details } = response
+  return status === 'incomplete' ? (text(object(details)?.['reason']) ?? 'length') : String(status)
 }
 
-/** The place of a part: the index of its item, and of its content in a message. */
-const place = (event: Json): string => `${indexOf(event['output_index'])}.${indexOf(event['content_index'])}`
+/** A part of a streamed item: a text of a message, a reasoning, or a call. */
+interface StreamedPart {
+  readonly part: number
+  said: boolean
+  closed: boolean
+}
+
+/** An item of a stream. Its ids tell when it comes again. Its place tells that only where it has none: gateways shift and drop places. */
+interface StreamedItem {
+  readonly type: string
+  readonly ids: Set<string>
+  readonly index: unknown
+  readonly parts: Map<number, StreamedPart>
+  isDone: boolean
+  /** The last event has it, too. */
+  isListed: boolean
+}
+
+/** The type of the item that an opening belongs to. */
+const ITEM_TYPES: Readonly<Record<Opening['kind'], string>> = {
+  text: 'message',
+  refusal: 'message',
+  reasoning: 'reasoning',
+  call: 'function_call',
+}
+
+/** What the parts of a message are, by their types. */
+const PART_KINDS = new Map<unknown, 'text' | 'refusal'>([
+  ['output_text', 'text'],
+  ['refusal', 'refusal'],
+])
+
+/** The id of an item, and the one of its call, which a later item of the same call has as well. */
+function idsOf(item: Json): string[] {
+  return [item['call_id'], item['id']].flatMap(id => text(id) || [])
+}
+
+/** The place of the part of an item that an event says something of: the last one if the event does not say it. */
+function placeIn({ parts }: StreamedItem, { content_index: at }: Json): number {
+  return typeof at === 'number' ? indexOf(at) : Math.max(0, parts.size - 1)
+}
 
 class ResponsesDecoder implements Decoder {
-  readonly #parts = new Map<string, { readonly part: number; said: boolean; closed: boolean }>()
+  readonly #items: StreamedItem[] = []
   #count = 0
   #calls = false
 
@@ -99,7 +128,7 @@ class ResponsesDecoder implements Decoder {
       case 'response.created':
         return [{ kind: 'start', id: text(object(json['response'])?.['id']) ?? '' }]
       case 'response.output_item.added':
-        return this.#item(json)
+        return this.#added(object(json['item']) ?? {}, json['output_index'])
       case 'response.content_part.added':
         return this.#content(json)
       case 'response.output_text.delta':
@@ -108,9 +137,11 @@ class ResponsesDecoder implements Decoder {
         return this.#say(json, 'refusal')
       case 'response.reasoning_summary_text.delta':
       case 'response.reasoning_text.delta':
-        return this.#say({ output_index: json['output_index'], delta: json['delta'] }, 'reasoning')
+        return this.#say({ ...json, content_index: 0 }, 'reasoning')
       case 'response.reasoning_summary_part.added':
-        return this.#furtherSummary(json)
+        return indexOf(json['summary_index']) > 0
+          ? this.#say({ ...json, content_index: 0, delta: '\n\n' }, 'reasoning')
+          : []
       case 'response.function_call_arguments.delta':
         return this.#say(json, 'call')
       case 'response.output_text.done':
@@ -119,78 +150,130 @@ class ResponsesDecoder implements Decoder {
         return this.#whole(json, json['refusal'], 'refusal')
       case 'response.function_call_arguments.done':
         return this.#whole(json, inputText(json['arguments']), 'call')
-      case 'response.output_item.done':
-        return this.#done(object(json['item']) ?? {}, json['output_index'])
+      case 'response.output_item.done': {
+        const item = object(json['item']) ?? {}
+        return this.#done(item, this.#openOf(item, json['output_index']) ?? this.#new(item, json['output_index']))
+      }
       case 'response.completed':
       case 'response.incomplete':
-        return this.#end({ status: json['type'].slice('response.'.length), ...object(json['response']) })
+        return this.#end(object(json['response']) ?? {}, event.reading)
       default:
         return []
     }
   }
 
-  #open(at: string, what: Opening): NeutralEvent {
+  #new(item: Json, index: unknown): StreamedItem {
+    const type = text(item['type']) ?? ''
+    const made = { type, ids: new Set(idsOf(item)), index, parts: new Map(), isDone: false, isListed: false }
+    this.#items.push(made)
+    return made
+  }
+
+  #withIds(ids: readonly string[]): StreamedItem | undefined {
+    return this.#items.findLast(item => ids.some(id => item.ids.has(id)))
+  }
+
+  /** Returns the item that a whole one ends: by its ids, else by its place, else the last one of its type that is open. */
+  #openOf(item: Json, index: unknown): StreamedItem | undefined {
+    const known = this.#withIds(idsOf(item))
+    if (known) return known
+    const open = this.#items.filter(({ type, isDone }) => type === item['type'] && !isDone)
+    return typeof index === 'number' ? open.findLast(each => each.index === index) : open.at(-1)
+  }
+
+  /** Returns the item that an event says something of: by its id, else by its place, else the last one. */
+  #itemOf(event: Json, kind: Opening['kind']): StreamedItem | undefined {
+    const fitting = this.#items.filter(({ type }) => type === ITEM_TYPES[kind])
+    const id = text(event['item_id'])
+    const index = event['output_index']
+    const known = id === undefined ? undefined : fitting.findLast(({ ids }) => ids.has(id))
+    if (known) return known
+    if (typeof index === 'number') return fitting.findLast(each => each.index === index)
+    return fitting.findLast(({ isDone }) => !isDone)
+  }
+
+  #open(item: StreamedItem, at: number, what: Opening): NeutralEvent {
     const part = this.#count++
-    this.#parts.set(at, { part, said: false, closed: false })
+    item.parts.set(at, { part, said: false, closed: false })
     this.#calls ||= what.kind === 'call'
     return { kind: 'open', part, what }
   }
 
-  #item(event: Json): NeutralEvent[] {
-    const item = object(event['item'])
-    if (item?.['type'] === 'reasoning') return [this.#open(place(event), { kind: 'reasoning' })]
-    if (item?.['type'] !== 'function_call') return []
-    return [this.#open(place(event), { kind: 'call', id: text(item['call_id']) ?? '', name: text(item['name']) ?? '' })]
+  #added(item: Json, index: unknown): NeutralEvent[] {
+    if (this.#withIds(idsOf(item))) return []
+    const made = this.#new(item, index)
+    if (made.type === 'reasoning') return [this.#open(made, 0, { kind: 'reasoning' })]
+    if (made.type !== 'function_call') return []
+    const call = { kind: 'call' as const, id: text(item['call_id']) ?? '', name: text(item['name']) ?? '' }
+    return [this.#open(made, 0, call)]
   }
 
   #content(event: Json): NeutralEvent[] {
-    const type = object(event['part'])?.['type']
-    if (type === 'output_text') return [this.#open(place(event), { kind: 'text' })]
-    return type === 'refusal' ? [this.#open(place(event), { kind: 'refusal' })] : []
+    const kind = PART_KINDS.get(object(event['part'])?.['type'])
+    if (kind === undefined) return []
+    const at = event['content_index'] ?? this.#itemOf(event, kind)?.parts.size
+    return this.#say({ ...event, content_index: at, delta: '' }, kind)
   }
 
-  /** Some providers omit the event that announces a part of text. */
+  /** Some providers omit the events that announce an item, or a part of one. */
   #say(event: Json, kind: Opening['kind']): NeutralEvent[] {
-    const at = place(event)
+    const known = this.#itemOf(event, kind)
+    if (!known && kind === 'call') return []
+    const item = known ?? this.#new({ type: ITEM_TYPES[kind], id: event['item_id'] }, event['output_index'])
+    const at = placeIn(item, event)
+    const opened = item.parts.has(at) || kind === 'call' ? [] : [this.#open(item, at, { kind })]
+    const part = item.parts.get(at)
     const said = text(event['delta']) ?? ''
-    const opened = this.#parts.has(at) || kind === 'call' ? [] : [this.#open(at, { kind })]
-    const part = this.#parts.get(at)
-    if (!part || said === '') return opened
+    if (!part || said === '' || part.closed) return opened
     part.said = true
     return [...opened, { kind: 'delta', part: part.part, text: said }]
   }
 
-  #furtherSummary(event: Json): NeutralEvent[] {
-    return indexOf(event['summary_index']) > 0
-      ? this.#say({ output_index: event['output_index'], delta: '\n\n' }, 'reasoning')
-      : []
-  }
-
   /** The whole text of a part. It is used if the part did not come in pieces. */
   #whole(event: Json, all: unknown, kind: Opening['kind']): NeutralEvent[] {
-    return this.#parts.get(place(event))?.said ? [] : this.#say({ ...event, delta: all }, kind)
+    const item = this.#itemOf(event, kind)
+    const part = item?.parts.get(placeIn(item, event))
+    return part?.said ? [] : this.#say({ ...event, delta: all }, kind)
   }
 
-  /** A whole item: its parts end, and those that did not come in pieces are added. */
-  #done(item: Json, output_index: unknown): NeutralEvent[] {
-    const signature = item['type'] === 'reasoning' ? signatureFrom(item) : undefined
-    return outputParts([item]).flatMap((whole, content_index): NeutralEvent[] => {
-      const event = { output_index, content_index }
-      const at = place(event)
-      if (this.#parts.get(at)?.closed) return []
-      const opened = this.#parts.has(at) ? [] : [this.#open(at, whole)]
-      const rest = this.#whole(event, whole.kind === 'call' ? whole.input : whole.text, whole.kind)
-      const part = this.#parts.get(at)
-      if (!part) return []
-      part.closed = true
-      return [...opened, ...rest, { kind: 'close', part: part.part, ...(signature && { signature }) }]
+  /** A whole item: its parts end, and those that did not come in pieces are added. One that comes again adds nothing. */
+  #done(whole: Json, item: StreamedItem): NeutralEvent[] {
+    if (item.isDone) return []
+    item.isDone = true
+    for (const id of idsOf(whole)) item.ids.add(id)
+    const signature = whole['type'] === 'reasoning' ? signatureFrom(whole) : undefined
+    return decodeItem(whole).flatMap((part, at): NeutralEvent[] => {
+      const opened = item.parts.has(at) ? [] : [this.#open(item, at, part)]
+      const streamed = item.parts.get(at) as StreamedPart
+      if (streamed.closed) return []
+      const said = part.kind === 'call' ? part.input : part.text
+      const rest: NeutralEvent[] =
+        streamed.said || said === '' ? [] : [{ kind: 'delta', part: streamed.part, text: said }]
+      streamed.closed = true
+      return [...opened, ...rest, { kind: 'close', part: streamed.part, ...(signature && { signature }) }]
     })
   }
 
-  #end(response: Json): NeutralEvent[] {
-    const output = Array.isArray(response['output']) ? response['output'] : []
-    const rest = output.flatMap((item, index) => this.#done(object(item) ?? {}, index))
-    return [...rest, { kind: 'stop', stop: decodeStop(response, this.#calls) }, { kind: 'end' }]
+  #end(response: Json, reading: Reading): NeutralEvent[] {
+    const output = (Array.isArray(response['output']) ? response['output'] : []).map(item => object(item) ?? {})
+    for (const item of output) {
+      const known = this.#withIds(idsOf(item))
+      if (known) known.isListed = true
+    }
+    const rest = output.flatMap((item, at) =>
+      this.#done(item, this.#withIds(idsOf(item)) ?? this.#unlisted(item) ?? this.#new(item, at)),
+    )
+    return [...rest, { kind: 'stop', stop: stopOf(reading, this.#calls) }, { kind: 'end' }]
+  }
+
+  /** Returns the first item of a type that the last event has not listed yet: some providers change the ids. A call has its own. */
+  #unlisted(item: Json): StreamedItem | undefined {
+    const hasId = text(item['call_id']) !== undefined
+    const found = this.#items.find(
+      ({ type, isListed, ids }) => type === item['type'] && !isListed && !(hasId && ids.size > 0),
+    )
+    if (found) found.isListed = true
+    return found
   }
 }
 

@@ -10,13 +10,13 @@ import {
   shapeOf,
 } from '../translate/decoding.ts'
 import type { DroppedFields } from '../translate/dropped-fields.ts'
-import type { Request, Thinking, Tool, ToolChoice } from '../translate/neutral.ts'
+import { decodeElements } from '../translate/elements.ts'
+import type { Request, Thinking } from '../translate/neutral.ts'
 import { pairToolResults } from '../translate/tool-pairs.ts'
-import { allowed, checkChoice, distinct } from '../translate/tools.ts'
+import { checkChoice, decodeChoice, decodeTools, distinct } from '../translate/tools.ts'
 import type { Json } from '../terms.ts'
 import { object, positive, text, words } from '../json.ts'
-import { DECLARING, decodeItems, STORED } from './decode-items.ts'
-import { decodeTools, flatName } from './tools.ts'
+import { DECLARING, STORED } from './decode-items.ts'
 
 /** The members that are translated, as far as the other format has a counterpart. */
 export const CARRIES = words(`
@@ -65,7 +65,7 @@ export function decodeRequest(
   const all = distinct(decodeTools([...arrayAt(body['tools'], 'tools'), ...added], dropped), dropped)
   const { choice, tools } = decodeChoice(body['tool_choice'], all)
   checkChoice(choice, tools)
-  const items = decodeItems(input, isPast, dropped)
+  const items = decodeElements(input, { member: 'input', own: 'responses', isPast }, dropped)
   const instructions = text(body['instructions'])
   const system = instructions
     ? [{ kind: 'message' as const, role: 'system' as const, parts: [{ kind: 'text' as const, text: instructions }] }]
@@ -100,20 +100,4 @@ function decodeThinking(reasoning: Json | undefined): Thinking | undefined {
   if (!reasoning) return undefined
   const effort = text(reasoning['effort'])
   return present({ on: effort !== 'none', effort, shown: (text(reasoning['summary']) ?? 'none') !== 'none' })
-}
-
-function toolName(tool: Json | undefined): string {
-  return flatName(text(tool?.['namespace']), text(tool?.['name']) ?? '')
-}
-
-function decodeChoice(value: unknown, tools: Tool[]): { choice: ToolChoice | undefined; tools: Tool[] } {
-  if (value === 'auto' || value === 'none') return { choice: { kind: value }, tools }
-  if (value === 'required') return { choice: { kind: 'any' }, tools }
-  const json = object(value)
-  if (!json) return { choice: undefined, tools }
-  if (json['type'] === 'allowed_tools') {
-    const names = arrayAt(json['tools'], 'tool_choice.tools').map(tool => toolName(object(tool)))
-    return { choice: { kind: json['mode'] === 'required' ? 'any' : 'auto' }, tools: allowed(tools, names) }
-  }
-  return { choice: { kind: 'tool', name: toolName(json) || (text(json['type']) ?? '') }, tools }
 }

@@ -16,7 +16,7 @@ import type {
 } from '../translate/neutral.ts'
 import { itemId, renameId, writtenSignature } from '../translate/passthrough.ts'
 import { failedResponseError, openaiError } from '../openai-errors.ts'
-import { homeName } from './tools.ts'
+import { homeName } from '../translate/tools.ts'
 
 const INCOMPLETE: Readonly<Partial<Record<Stop['reason'], string>>> = {
   length: 'max_output_tokens',

@@ -18,7 +18,8 @@ import { fitName, shortened, shortId } from '../translate/passthrough.ts'
 import type { Json } from '../terms.ts'
 import { text } from '../json.ts'
 import { answerSchema, toolSchemas, type ToolSchema } from '../translate/schemas.ts'
-import { effortFor, FREEFORM_SCHEMA, reasons } from '../translate/tools.ts'
+import { freeformInput } from '../translate/calls.ts'
+import { described, effortFor, FREEFORM_SCHEMA, reasons, textTools } from '../translate/tools.ts'
 
 /** The least output limit that providers accept, in tokens. */
 export const LEAST_OUTPUT = 16
@@ -46,18 +47,20 @@ export function encodeRequest(request: Request, dropped: DroppedFields, traits: 
   const summary = isReasoning && thinking?.shown === true
   const tools = request.tools.length > 0
   const schemas = toolSchemas(request.tools, 'responses', dropped)
+  const ofText = textTools(request.tools, traits)
+  const textCalls = new Set(items.flatMap(item => (item.kind === 'call' && ofText.has(item.name) ? [item.id] : [])))
   const { maxOutput, maxOutputMember } = request
   if (maxOutput !== undefined && maxOutput < LEAST_OUTPUT) dropped.add(maxOutputMember ?? 'max_tokens')
   return present({
     model: request.model,
     instructions: instructions.length > 0 ? instructions.join('\n\n') : undefined,
-    input: items.slice(split).flatMap(encodeItem),
+    input: items.slice(split).flatMap(item => encodeItem(item, textCalls)),
     stream: request.stream || undefined,
     // Stored replies would be accessible to all customers of the upstream account.
     store: false,
     include: isReasoning ? ['reasoning.encrypted_content'] : undefined,
     max_output_tokens: maxOutput && Math.max(maxOutput, LEAST_OUTPUT),
-    tools: tools ? request.tools.map((tool, index) => encodeTool(tool, schemas[index])) : undefined,
+    tools: tools ? request.tools.map((tool, index) => encodeTool(tool, schemas[index], ofText)) : undefined,
     tool_choice: tools ? encodeChoice(request.toolChoice) : undefined,
     parallel_tool_calls: tools ? request.parallelTools : undefined,
     temperature,
@@ -78,7 +81,8 @@ function refusal(part: Part, speaker: Speaker): GatewayError | undefined {
   return part.kind === 'audio' ? untranslatable('messages', 'its format has no sound') : onlyUsers(part, speaker)
 }
 
-function encodeItem(item: Item): Json[] {
+/** @param textCalls the ids of calls whose input is text */
+function encodeItem(item: Item, textCalls: ReadonlySet<string>): Json[] {
   switch (item.kind) {
     case 'message':
       if (item.parts.length === 0) return []
@@ -99,13 +103,21 @@ function encodeItem(item: Item): Json[] {
     }
     case 'call':
       return [
-        { type: 'function_call', call_id: shortId(item.id), name: fitName(item.name), arguments: item.input || '{}' },
+        textCalls.has(item.id)
+          ? { type: 'custom_tool_call', call_id: shortId(item.id), name: fitName(item.name), input: freeformInput(item.input) } // prettier-ignore
+          : {
+              type: 'function_call',
+              call_id: shortId(item.id),
+              name: fitName(item.name),
+              arguments: item.input || '{}',
+            },
       ]
     case 'result': {
       const parts = resultParts(item.parts, item.failed)
       const [first = { kind: 'text', text: '' }, ...others] = parts
       const output = others.length === 0 && first.kind === 'text' ? first.text : encodeParts(parts)
-      return [{ type: 'function_call_output', call_id: shortId(item.id), output }]
+      const type = textCalls.has(item.id) ? 'custom_tool_call_output' : 'function_call_output'
+      return [{ type, call_id: shortId(item.id), output }]
     }
   }
 }
@@ -135,12 +147,17 @@ function encodeParts(parts: readonly Part[]): Json[] {
   })
 }
 
-function encodeTool({ name, description, freeform }: Tool, enforced: ToolSchema | undefined): Json {
+function encodeTool(tool: Tool, enforced: ToolSchema | undefined, ofText: ReadonlySet<string>): Json {
+  const { name, freeform, grammar } = tool
+  if (ofText.has(name)) {
+    const format = grammar && { type: 'grammar', ...grammar }
+    return present({ type: 'custom', name: fitName(name), description: tool.description, format })
+  }
   // By default, `strict` would be true and change the schema.
   return present({
     type: 'function',
     name: fitName(name),
-    description,
+    description: described(tool),
     parameters: freeform ? FREEFORM_SCHEMA : enforced?.schema,
     strict: enforced?.strict === true,
   })

@@ -14,15 +14,16 @@ import { largestLimit, levelLimits, setLimits } from '../output-limits.ts'
 import { forwarding } from '../forwarded-headers.ts'
 import { ITEM_REFERENCES } from '../item-references.ts'
 import { asksForCompaction, compactionFormat, shortened } from './compaction.ts'
-import { decoder, decodeReply } from './decode-reply.ts'
+import { decoder, decodeReply, endWord } from './decode-reply.ts'
 import { CARRIES, decodeRequest, REFUSES } from './decode-request.ts'
 import { ECHOES, encoder, encodeReply } from './encode-reply.ts'
 import { encodeRequest, LEAST_OUTPUT } from './encode-request.ts'
 
+const TERMINAL_PREFIX = 'response.'
 const TERMINAL = new Set(['response.completed', 'response.incomplete', 'response.failed'])
 
 /** Reads a response object, which is a JSON reply or part of a terminal event. */
-function readResponse(response: Readonly<Record<string, unknown>>): Reading {
+function readResponse(response: Json): Reading {
   const reported = object(response['usage'])
   const serviceTier = conditionNamed(response['service_tier'])
   const image = object(object(response['tool_usage'])?.['image_gen'])
@@ -40,6 +41,7 @@ function readResponse(response: Readonly<Record<string, unknown>>): Reading {
     ...(rounds.length > 0 && { rounds }),
     ...(usage && { usage }),
     ...(failed && { failure: failureFrom(response['error']) }),
+    ends: [failed ? 'failed' : endWord(response)],
   }
 }
 
@@ -65,7 +67,10 @@ function read(json: unknown): Reading {
       ...(done && { encryptedBytes: text(item?.['encrypted_content'])?.length ?? 0 }),
     }
   }
-  return TERMINAL.has(type) ? readResponse(object(event['response']) ?? {}) : {}
+  // The event says what a response lacks.
+  return TERMINAL.has(type)
+    ? readResponse({ status: type.slice(TERMINAL_PREFIX.length), ...object(event['response']) })
+    : {}
 }
 
 /** The events before any content. */
@@ -188,14 +193,14 @@ export const responses: Format = {
   error: error => ({ error: openaiError(error) }),
   replaceError(json, error) {
     const event = object(json)
-    const { type, sequence_number } = event ?? {}
+    const { sequence_number } = event ?? {}
     const { code, message, param } = openaiError(error)
     const response = object(event?.['response'])
     if (!response) return { type: 'error', code, message, param, sequence_number }
     // Only the members that identify the reply. The others may reveal the operator's account.
     const { id, object: kind, created_at, model, output } = response
     return {
-      type,
+      type: 'response.failed',
       sequence_number,
       response: {
         id,

@@ -1,6 +1,6 @@
 /** Parts of messages and of tool outputs in the responses format. */
-import { marked, partsOf, type Place, present, textAt, unknownPart, untranslatable } from '../translate/decoding.ts'
-import { sourceOf } from '../translate/media.ts'
+import { marked, type Place, textAt, unknownPart, untranslatable } from '../translate/decoding.ts'
+import { mediaPart, sourceOf } from '../translate/media.ts'
 import type { Part } from '../translate/neutral.ts'
 import type { Json } from '../terms.ts'
 import { text, words } from '../json.ts'
@@ -14,18 +14,14 @@ const PART = new Set(
 
 const TYPES = new Set(words('input_text output_text text refusal input_image computer_screenshot input_file'))
 
-/** Decodes parts. @throws GatewayError invalid_body */
-export function decodeParts(content: unknown, at: string, place: Place): Part[] {
-  return partsOf(content, at, place, decodePart)
-}
-
-function decodePart(part: Json, at: string, place: Place): Part[] {
+/** Decodes a part. @throws GatewayError invalid_body */
+export function decodePart(part: Json, at: string, place: Place): Part[] {
   // A part of an unknown type is named as a whole.
   if (TYPES.has(text(part['type']) ?? '')) place.dropped.within(part, at, PART)
-  return marked(partsIn(part, at, place), part, place.dropped)
+  return marked(decoded(part, at, place), part, place.dropped)
 }
 
-function partsIn(part: Json, at: string, place: Place): Part[] {
+function decoded(part: Json, at: string, place: Place): Part[] {
   switch (part['type']) {
     case 'input_text':
     case 'output_text':
@@ -37,14 +33,14 @@ function partsIn(part: Json, at: string, place: Place): Part[] {
     case 'computer_screenshot': {
       if (typeof part['image_url'] !== 'string') throw elsewhere(`${at}.file_id`)
       const source = sourceOf(part['image_url'], `${at}.image_url`)
-      return [present({ kind: 'image' as const, source, detail: text(part['detail']) })]
+      return [mediaPart(source, 'image', { detail: text(part['detail']) })]
     }
     case 'input_file': {
       const name = text(part['filename'])
       const url = text(part['file_url'])
-      if (url !== undefined) return [present({ kind: 'file' as const, source: sourceOf(url, `${at}.file_url`), name })]
+      if (url !== undefined) return [mediaPart(sourceOf(url, `${at}.file_url`), 'file', { name })]
       if (typeof part['file_data'] !== 'string') throw elsewhere(`${at}.file_id`)
-      return [present({ kind: 'file' as const, source: sourceOf(part['file_data'], `${at}.file_data`), name })]
+      return [mediaPart(sourceOf(part['file_data'], `${at}.file_data`), 'file', { name })]
     }
     default:
       return unknownPart(part, at, place)

@@ -1,6 +1,6 @@
 /** What the decoders and encoders of the formats share. */
 import { GatewayError, invalidBody } from '../../errors.ts'
-import type { FormatName, Json } from '../terms.ts'
+import type { FormatName, Json, Reading } from '../terms.ts'
 import type { DroppedFields } from './dropped-fields.ts'
 import type { AnswerFormat, CacheMark, Item, ModelTraits, Part, Request, Stop } from './neutral.ts'
 import { object, text } from '../json.ts'
@@ -19,10 +19,21 @@ export function untranslatable(param: string, what: string): GatewayError {
   return new Untranslatable('invalid_body', { param, message })
 }
 
+/** Something has a type that nobody knows, and no text. */
+export class UnknownType extends Untranslatable {}
+
 /** The error for a type that only the client's format has. */
 export function unknownType(at: string, type: unknown): GatewayError {
   const message = `"${at}" has a type that cannot be translated: ${String(text(type)).slice(0, 50)}.`
-  return new Untranslatable('invalid_body', { param: `${at}.type`, message })
+  return new UnknownType('invalid_body', { param: `${at}.type`, message })
+}
+
+/** What elements need to know of others. */
+export interface Elements {
+  /** The ids of calls by those of their items: an output may name the item of its call. */
+  readonly callIds: ReadonlyMap<unknown, unknown>
+  /** The id for the result of a call in the old style, which has none. */
+  legacy: string
 }
 
 /** Where something stands in a conversation. */
@@ -43,19 +54,30 @@ export function lastPast<S>(steps: readonly S[], isModels: (step: S) => boolean)
 }
 
 /**
- * Decodes something of the conversation. What cannot be translated is refused in the last turn. Before, it is dropped,
+ * Decodes something of the conversation. What cannot be translated is refused in the last turn. Before, a text names it,
  * so that a conversation can continue with another provider.
- * @param name what it is, for the client
+ * @param name what it is, for the client and for the model
+ * @param named returns what stands in its place
  * @throws GatewayError invalid_body
  */
-export function unlessPast<T>({ past, dropped }: Place, name: string, decode: () => T[]): T[] {
+export function unlessPast<T>(
+  { past, dropped }: Place,
+  name: string,
+  decode: () => T[],
+  named: (part: Part) => T,
+): T[] {
   try {
     return decode()
   } catch (thrown) {
     if (!past || !(thrown instanceof Untranslatable)) throw thrown
-    dropped.add(name)
-    return []
+    return [named(namedPart(name, dropped))]
   }
+}
+
+/** A text that names what cannot be carried. */
+function namedPart(name: string, dropped: DroppedFields): Part {
+  dropped.add(name)
+  return { kind: 'text', text: `[${name.slice(0, 50)}]` }
 }
 
 /** The parts of a content that is a string or a list; none for an empty one. @throws GatewayError invalid_body */
@@ -67,10 +89,43 @@ export function partsOf(
 ): Part[] {
   if (content === undefined || content === null || content === '') return []
   if (typeof content === 'string') return [{ kind: 'text', text: content }]
-  return arrayAt(content, at).flatMap((value, index) => {
+  const softly = new SoftDecoding(place)
+  const parts = arrayAt(content, at).flatMap((value, index) => {
     const part = objectAt(value, `${at}[${index}]`)
-    return unlessPast(place, text(part['type']) ?? 'content', () => decodePart(part, `${at}[${index}]`, place))
+    return softly.parts(text(part['type']) ?? 'content', () => decodePart(part, `${at}[${index}]`, place))
   })
+  softly.check(parts.length)
+  return parts
+}
+
+/** Decodes parts side by side. Beside others, a text names what nobody knows. */
+export class SoftDecoding {
+  readonly #place: Place
+  readonly #unknown: UnknownType[] = []
+
+  constructor(place: Place) {
+    this.#place = place
+  }
+
+  /** @param name as for `unlessPast` */
+  parts(name: string, decode: () => Part[]): Part[] {
+    const softly = (): Part[] => {
+      try {
+        return decode()
+      } catch (thrown) {
+        if (this.#place.past || !(thrown instanceof UnknownType)) throw thrown
+        this.#unknown.push(thrown)
+        return [namedPart(name, this.#place.dropped)]
+      }
+    }
+    return unlessPast(this.#place, name, softly, each => each)
+  }
+
+  /** @param all the number of parts @throws UnknownType if nobody knows any of them */
+  check(all: number): void {
+    const [first] = this.#unknown
+    if (first && this.#unknown.length === all) throw first
+  }
 }
 
 /**
@@ -268,8 +323,14 @@ export function sampling(
   return {}
 }
 
-/** A stop reason that agrees with whether there are calls. */
-export function stopOf(stop: Stop, calls: boolean): Stop {
-  if (stop.reason === 'stop' && calls) return { reason: 'calls' }
-  return stop.reason === 'calls' && !calls ? { reason: 'stop' } : stop
+/**
+ * A stop reason that agrees with whether there are calls.
+ * @param end what the reply says of its end
+ * @param sequence the stop sequence that the model produced
+ */
+export function stopOf({ end = 'stop' }: Pick<Reading, 'end'>, calls: boolean, sequence: string | null = null): Stop {
+  if (end === 'failed') throw noReply('a reply that failed')
+  if (end === 'sequence') return { reason: 'sequence', sequence }
+  if (end === 'stop' && calls) return { reason: 'calls' }
+  return { reason: end === 'calls' && !calls ? 'stop' : end }
 }

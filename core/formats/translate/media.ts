@@ -1,6 +1,6 @@
 /** Images and files in requests: where they are, and of which type they are. */
-import { refused } from './decoding.ts'
-import type { Source } from './neutral.ts'
+import { present, refused } from './decoding.ts'
+import type { Part, Source } from './neutral.ts'
 
 /** The source that a URL or data URL names. @throws GatewayError invalid_body */
 export function sourceOf(url: string, param: string): Source {
@@ -18,12 +18,13 @@ export function urlOf(source: Source): string {
   return source.from === 'url' ? source.url : `data:${source.mediaType};base64,${source.data}`
 }
 
-/** Types of images by the beginning of their base64 text. */
+/** Types of images and documents by the beginning of their base64 text. */
 const BEGINNINGS: readonly (readonly [string, string])[] = [
   ['/9j/', 'image/jpeg'],
   ['iVBORw0KGgo', 'image/png'],
   ['R0lGOD', 'image/gif'],
   ['UklGR', 'image/webp'],
+  ['JVBERi', 'application/pdf'],
 ]
 
 /** Other names of these types. */
@@ -31,6 +32,23 @@ const ALIASES: Readonly<Record<string, string>> = {
   'image/jpg': 'image/jpeg',
   'image/pjpeg': 'image/jpeg',
   'image/x-png': 'image/png',
+}
+
+/**
+ * An image, sound or file, as its type says: clients send all of them under the names of each other.
+ * @param otherwise what the client calls it, which counts if there is no type
+ */
+export function mediaPart(
+  source: Source,
+  otherwise: 'image' | 'file',
+  { detail, name }: { readonly detail?: string | undefined; readonly name?: string | undefined } = {},
+): Part {
+  const [type = '', subtype = ''] = source.from === 'data' ? source.mediaType.split('/') : []
+  if (type === 'audio' && source.from === 'data') return { kind: 'audio', data: source.data, encoding: subtype }
+  const isImage = type === 'image' || (type === '' && otherwise === 'image')
+  return isImage
+    ? present({ kind: 'image' as const, source, detail })
+    : present({ kind: 'file' as const, source, name })
 }
 
 /**

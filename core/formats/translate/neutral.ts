@@ -6,7 +6,7 @@
 import type { GatewayError } from '../../errors.ts'
 import type { DroppedFields } from './dropped-fields.ts'
 import type { OutgoingEvent, ReplyEvent } from '../events.ts'
-import type { FormatName, RawUsage, Json } from '../terms.ts'
+import type { FormatName, RawUsage, Json, Reading } from '../terms.ts'
 
 /** Where an image or a file is. Files stored at a provider cannot be translated. */
 export type Source =
@@ -77,6 +77,8 @@ export interface Tool {
   readonly at: string
   /** The input is text, and not JSON. */
   readonly freeform: boolean
+  /** What that text must be like: a language, and its definition. */
+  readonly grammar?: { readonly syntax: string; readonly definition: string }
   /** The namespace of the tool, and its name there. */
   readonly home?: { readonly space: string; readonly name: string }
   readonly cache?: CacheMark
@@ -212,6 +214,8 @@ export interface ModelTraits {
   readonly thinking: 'adaptive' | 'budget'
   /** Whether its reasoning can be turned off; true by default. */
   readonly thinkingOff?: boolean
+  /** Whether it takes tools whose input is text. By default, they become tools with one member. */
+  readonly textTools?: boolean
   /** Whether it accepts a temperature, `top_p` and `top_k`; true by default. */
   readonly sampling?: boolean
   /** Conversations by default. */
@@ -233,7 +237,8 @@ export interface Codec {
   encodeRequest(request: Request, dropped: DroppedFields, traits: ModelTraits): Json
   /** Whether `encodeRequest` may mark the prompt for a cache that costs something to fill. Without it, never. */
   marksPrompt?(request: Request, traits: ModelTraits): boolean
-  decodeReply(json: Json): Reply
+  /** @param reading what the reply says, with its end */
+  decodeReply(json: Json, reading: Reading): Reply
   /** Members of a request that its replies repeat. */
   readonly repeats: readonly string[]
   encodeReply(reply: Reply, usage: RawUsage, context: ReplyContext): Json

@@ -1,7 +1,7 @@
 /** Tools and reasoning in the requests of all formats. */
-import { boolean, present, refused, textAt, untranslatable } from './decoding.ts'
+import { arrayAt, boolean, cacheMark, objectAt, present, refused, textAt, untranslatable } from './decoding.ts'
 import type { DroppedFields } from './dropped-fields.ts'
-import type { ModelTraits, Thinking, Tool, ToolChoice } from './neutral.ts'
+import type { CacheMark, ModelTraits, Thinking, Tool, ToolChoice } from './neutral.ts'
 import { isProviderTool } from '../provider-tools.ts'
 import type { Json } from '../terms.ts'
 import { object, text } from '../json.ts'
@@ -32,23 +32,33 @@ export function functionTool(tool: Json, schema: string, at: string, dropped: Dr
 
 const FREEFORM = new Set(['type', 'name', 'description', 'format', 'cache_control'])
 
-/** A tool that takes text. Its grammar becomes a part of its description. */
-export function freeformTool(tool: Json, at: string, dropped: DroppedFields): Tool {
+/** A tool that takes text. */
+function freeformTool(tool: Json, at: string, dropped: DroppedFields): Tool {
   dropped.within(tool, at, FREEFORM)
-  const grammar = object(tool['format'])
-  const definition = text(grammar?.['definition']) ?? text(object(grammar?.['grammar'])?.['definition'])
-  const rule = definition === undefined ? '' : `\n\nThe input must match this grammar:\n${definition}`
-  const description = (text(tool['description']) ?? '') + rule
+  const format = object(tool['format'])
+  const { syntax = 'lark', definition } = object(format?.['grammar']) ?? format ?? {}
   return present({
     name: textAt(tool['name'], `${at}.name`),
-    description: description === '' ? undefined : description,
+    description: text(tool['description']),
     at,
     freeform: true,
+    grammar: typeof definition === 'string' ? { syntax: String(syntax), definition } : undefined,
   })
 }
 
+/** The description of a tool, with its grammar, for formats whose tools take JSON only. */
+export function described({ description, grammar }: Pick<Tool, 'description' | 'grammar'>): string | undefined {
+  if (!grammar) return description || undefined
+  return `${description ?? ''}\n\nThe input must match this grammar:\n${grammar.definition}`
+}
+
+/** The names of the tools whose input is sent as text, for a model that takes such tools. */
+export function textTools(tools: readonly Tool[], { textTools: takes }: Pick<ModelTraits, 'textTools'>): Set<string> {
+  return new Set(takes ? tools.flatMap(({ freeform, name }) => (freeform ? [name] : [])) : [])
+}
+
 /** A tool that only its provider can run, and where the request names it. */
-export interface SkippedTool {
+interface SkippedTool {
   readonly type: string
   readonly param: string
 }
@@ -57,7 +67,7 @@ export interface SkippedTool {
  * Notes a tool that cannot be translated. One that the client runs, such as a shell, is dropped: what calls it in the
  * history is carried.
  */
-export function skipTool(tool: Json, param: string, skippedTools: SkippedTool[], dropped: DroppedFields): void {
+function skipTool(tool: Json, param: string, skippedTools: SkippedTool[], dropped: DroppedFields): void {
   const type = text(tool['type']) ?? 'unknown'
   if (isProviderTool(tool)) skippedTools.push({ type, param })
   else dropped.add(`tools.${type}`)
@@ -67,18 +77,14 @@ export function skipTool(tool: Json, param: string, skippedTools: SkippedTool[],
  * Refuses a request all of whose tools only a provider could run, and notes them as dropped otherwise.
  * @throws GatewayError invalid_body
  */
-export function providerTools(
-  skippedTools: readonly SkippedTool[],
-  tools: readonly Tool[],
-  dropped: DroppedFields,
-): void {
+function providerTools(skippedTools: readonly SkippedTool[], tools: readonly Tool[], dropped: DroppedFields): void {
   const [first] = skippedTools
   if (first && tools.length === 0) throw untranslatable(first.param, `the provider runs "${first.type}" itself`)
   for (const { type } of skippedTools) dropped.add(`tools.${type}`)
 }
 
 /** The tools that a choice allows. @throws GatewayError invalid_body if it allows none of the tools */
-export function allowed(tools: readonly Tool[], names: readonly string[]): Tool[] {
+function allowed(tools: readonly Tool[], names: readonly string[]): Tool[] {
   const wanted = new Set(names)
   const found = tools.filter(({ name }) => wanted.has(name))
   if (found.length === 0) throw refused('tool_choice', '"tool_choice" allows no tool that can be translated.')
@@ -93,6 +99,142 @@ export function checkChoice(choice: ToolChoice | undefined, tools: readonly Tool
       `"tool_choice" names "${choice.name.slice(0, 100)}", which is not one of the tools that can be translated.`,
     )
   }
+}
+
+/** The shapes of tools that clients run, whatever the path. The first that fits counts. */
+export const TOOL_SHAPES = [
+  ['namespace', 'type `namespace`', (tool: Json) => tool['type'] === 'namespace'],
+  ['nested', 'a member `function`', (tool: Json) => isType(tool, 'function') && object(tool['function']) !== undefined],
+  [
+    'nested text',
+    'a member `custom`',
+    (tool: Json) => tool['type'] === 'custom' && object(tool['custom']) !== undefined,
+  ],
+  [
+    'schema',
+    'a name, and `input_schema` or nothing else',
+    (tool: Json) =>
+      isType(tool, 'custom') &&
+      ('input_schema' in tool || (tool['type'] === undefined && !('parameters' in tool) && 'name' in tool)),
+  ],
+  [
+    'flat',
+    'type `function`, or `parameters`',
+    (tool: Json) => tool['type'] === 'function' || (isType(tool, 'function') && 'parameters' in tool),
+  ],
+  ['flat text', 'type `custom`', (tool: Json) => tool['type'] === 'custom'],
+] as const
+/** One of them. */
+export type ToolShape = (typeof TOOL_SHAPES)[number][0]
+
+/** Whether a tool has a type, or none. */
+function isType({ type }: Json, name: string): boolean {
+  return type === name || type === undefined || type === null
+}
+
+/** Returns the shape of a tool. Undefined for one that the provider runs, or that nobody knows. */
+export function shapeOfTool(tool: Json): ToolShape | undefined {
+  return TOOL_SHAPES.find(([, , fits]) => fits(tool))?.[0]
+}
+
+/** What is noted of tools that cannot be translated, and the namespace that the tools are in. */
+interface ToolPlace {
+  readonly skippedTools: SkippedTool[]
+  readonly dropped: DroppedFields
+  readonly space?: string
+}
+
+/**
+ * Decodes tools of any shape. Tools that only the provider can run are dropped, or refused if there are no others.
+ * @throws GatewayError invalid_body
+ */
+export function decodeTools(value: readonly unknown[], dropped: DroppedFields): Tool[] {
+  const skippedTools: SkippedTool[] = []
+  const tools = value.flatMap((entry, index) => decodeTool(entry, `tools[${index}]`, { skippedTools, dropped }))
+  providerTools(skippedTools, tools, dropped)
+  return tools
+}
+
+const NESTED = new Set(['type', 'function', 'custom', 'cache_control'])
+
+function decodeTool(entry: unknown, at: string, place: ToolPlace): Tool[] {
+  const { skippedTools, dropped, space } = place
+  const tool = objectAt(entry, at)
+  const shape = shapeOfTool(tool)
+  switch (shape) {
+    case 'namespace': {
+      const name = textAt(tool['name'], `${at}.name`)
+      // The description of a namespace has no counterpart.
+      if (tool['description']) dropped.add('tools.namespace.description')
+      return arrayAt(tool['tools'], `${at}.tools`).flatMap((inner, index) =>
+        decodeTool(inner, `${at}.tools[${index}]`, { ...place, space: name }),
+      )
+    }
+    case 'nested':
+    case 'nested text': {
+      dropped.within(tool, at, NESTED)
+      const member = shape === 'nested' ? 'function' : 'custom'
+      const inner = objectAt(tool[member], `${at}.${member}`)
+      const made = shape === 'nested' ? functionTool(inner, 'parameters', `${at}.${member}`, dropped) : freeformTool(inner, `${at}.${member}`, dropped) // prettier-ignore
+      return [placed(made, cacheMark(tool, dropped) ?? cacheMark(inner, dropped), space)]
+    }
+    case 'schema':
+      dropped.have(tool, ['cache_control'])
+      return [functionTool(tool, 'input_schema', at, dropped)]
+    case 'flat':
+      return [placed(functionTool(tool, 'parameters', at, dropped), cacheMark(tool, dropped), space)]
+    case 'flat text':
+      return [placed(freeformTool(tool, at, dropped), cacheMark(tool, dropped), space)]
+    case undefined:
+      skipTool(tool, at, skippedTools, dropped)
+      return []
+  }
+}
+
+function placed(tool: Tool, cache: CacheMark | undefined, space: string | undefined): Tool {
+  const whole = cache ? { ...tool, cache } : tool
+  return space === undefined ? whole : { ...whole, name: flatName(space, tool.name), home: { space, name: tool.name } }
+}
+
+/** The name of a tool in formats without namespaces. */
+export function flatName(space: string | undefined, name: string): string {
+  return space === undefined ? name : `${space}__${name}`
+}
+
+/** The name and the namespace of a tool, as the client declared them. */
+export function homeName(name: string, tool: Pick<Tool, 'home'> | undefined): { name: string; namespace?: string } {
+  const home = tool?.home
+  return home ? { name: home.name, namespace: home.space } : { name }
+}
+
+const CHOICES: Readonly<Record<string, ToolChoice>> = {
+  auto: { kind: 'auto' },
+  none: { kind: 'none' },
+  required: { kind: 'any' },
+  any: { kind: 'any' },
+}
+
+/** Decodes which tool a request insists on, and which tools that leaves, in any shape. @throws GatewayError invalid_body */
+export function decodeChoice(value: unknown, tools: Tool[]): { choice: ToolChoice | undefined; tools: Tool[] } {
+  const json = object(value)
+  const type = text(json?.['type'])
+  const word = text(value) ?? (type !== undefined && Object.hasOwn(CHOICES, type) ? type : undefined)
+  if (word !== undefined || !json) return { choice: Object.hasOwn(CHOICES, word ?? '') ? CHOICES[word ?? ''] : undefined, tools } // prettier-ignore
+  const some = object(json['allowed_tools']) ?? (type === 'allowed_tools' ? json : undefined)
+  if (some) {
+    const names = arrayAt(some['tools'], 'tool_choice.allowed_tools.tools').map(tool => nameOf(object(tool) ?? {}))
+    const choice: ToolChoice = { kind: some['mode'] === 'required' ? 'any' : 'auto' }
+    return { choice, tools: allowed(tools, names) }
+  }
+  // A tool of the provider has no name, only a type.
+  const name = nameOf(json) || (type ?? '')
+  return { choice: { kind: 'tool', name }, tools }
+}
+
+/** The name of a tool in a choice. */
+function nameOf(json: Json): string {
+  const named = object(json['function']) ?? object(json['custom']) ?? json
+  return flatName(text(json['namespace']), text(named['name']) ?? '')
 }
 
 /** Tools with distinct names: the first of each name. */

@@ -1,11 +1,12 @@
 /** Translates replies, JSON and streams, from one format into another. */
 import { GatewayError } from '../../errors.ts'
 import { NO_USAGE, type Usage } from '../../money/usage.ts'
+import { readerOf } from '../ends.ts'
 import { noReply, parseExact } from './decoding.ts'
 import { frame, type OutgoingEvent, ReplyEvent } from '../events.ts'
 import type { Reading } from '../terms.ts'
 import type { Format } from '../format.ts'
-import type { Call, Decoder, Encoder, NeutralEvent, Reply, ReplyContext } from './neutral.ts'
+import type { Call, Decoder, Encoder, NeutralEvent, Reply, ReplyContext, ReplyPart } from './neutral.ts'
 import { fitId, namesOf, ownId, renameId, type Taken } from './passthrough.ts'
 import { object } from '../json.ts'
 import { eventsOf, replyOf, PartOrder } from './part-order.ts'
@@ -43,9 +44,18 @@ export function translateReply({ bytes, stream, context, ...between }: ReplyJob)
   const members = new Map(context.members)
   const member = (name: string): unknown => (members.has(name) ? parseExact(members.get(name) ?? '') : undefined)
   const replies = new ReplyTranslation(between, { ...context, member, tools: byName(context.tools) })
-  const event = new ReplyEvent(between.upstream, '', bufferOf(bytes).toString('utf8'))
+  const reader = readerOf(between.upstream, between.said?.ends)
+  const event = new ReplyEvent(reader, '', bufferOf(bytes).toString('utf8'))
   const events = stream ? replies.toStream(event) : [replies.reply(event)]
   return Buffer.from(events.map(({ type, data }) => (stream ? frame(type, data) : data)).join(''))
+}
+
+/** The error for a reply that ends with a word that nobody knows. Whether it is whole is not known either. */
+export function unknownEnd(word: string): GatewayError {
+  return new GatewayError('upstream_failed', {
+    message: 'The provider ended the reply for a reason that this gateway does not know.',
+    cause: new Error(`a reply that ends with ${word}`),
+  })
 }
 
 /** Translates the replies to one request. */
@@ -94,7 +104,8 @@ export class ReplyTranslation {
 
   #decoded(event: ReplyEvent): Reply {
     try {
-      return this.#named(this.#between.upstream.codec.decodeReply(object(parseExact(event.data)) ?? {}))
+      const json = object(parseExact(event.data)) ?? {}
+      return this.#named(this.#between.upstream.codec.decodeReply(json, event.reading))
     } catch (thrown) {
       throw unreadable(thrown)
     }
@@ -103,7 +114,8 @@ export class ReplyTranslation {
   #named(reply: Reply): Reply {
     const calls = new ClientsCalls(this.#names)
     const id = reply.id || this.#between.requestId
-    return { ...reply, id, parts: reply.parts.map(part => (part.kind === 'call' ? calls.named(part, id) : part)) }
+    const parts = reply.parts.filter((part, at) => !comesAgain(part, reply.parts.slice(0, at)))
+    return { ...reply, id, parts: parts.map(part => (part.kind === 'call' ? calls.named(part, id) : part)) }
   }
 
   /** The reply in the client's format, with the usage that the events report. */
@@ -132,6 +144,8 @@ export class StreamTranslation {
   #id: string
   #stopped = false
   #over = false
+  /** The word by which it has ended, if nobody knows that. */
+  #unknownEnd: string | undefined
   /** The upstream ended the reply without a stop reason. */
   unfinished = false
 
@@ -166,6 +180,7 @@ export class StreamTranslation {
   /** The events for the client that correspond to neutral ones. */
   take(event: ReplyEvent, said: readonly NeutralEvent[]): readonly ReplyEvent[] {
     if (event.reading.usage) this.#tally.addUsage(event.reading.usage)
+    this.#unknownEnd ??= event.reading.unknownEnd
     return said.flatMap(each => (each.kind === 'end' ? this.finish() : this.#write(each)))
   }
 
@@ -178,6 +193,7 @@ export class StreamTranslation {
         new GatewayError('upstream_failed', { message: 'The provider ended the reply without a reason.' }),
       )
     }
+    if (this.#unknownEnd !== undefined) return this.fail(unknownEnd(this.#unknownEnd))
     return this.#end(this.#tally.usage()?.usage ?? NO_USAGE)
   }
 
@@ -194,6 +210,8 @@ export class StreamTranslation {
   #write(event: Exclude<NeutralEvent, { kind: 'end' }>): readonly ReplyEvent[] {
     if (this.#over || this.#stopped) return []
     if (event.kind === 'stop') this.#stopped = true
+    // What the client gets as its end is the error.
+    if (event.kind === 'stop' && this.#unknownEnd !== undefined) return []
     return this.#sent(
       this.#sequence.push(this.#named(event)).flatMap(each => (each.kind === 'end' ? [] : this.#encoder.write(each))),
     )
@@ -243,6 +261,12 @@ class ClientsCalls {
     this.#count++
     return { ...call, id: fitId(ownId(id, this.#taken)), name: this.#names.get(call.name) ?? call.name }
   }
+}
+
+/** Whether a part is a call that stands before it already: a client would run its tool twice. */
+function comesAgain(part: ReplyPart, before: readonly ReplyPart[]): boolean {
+  if (part.kind !== 'call' || part.id === '') return false
+  return before.some(each => each.kind === 'call' && each.id === part.id && each.input === part.input)
 }
 
 /** Any error while a reply is read is the upstream's failure. */

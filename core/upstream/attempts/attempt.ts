@@ -146,8 +146,8 @@ function aboutEnd(x: HttpExchange, end: AttemptEnd, { now }: Asking): About {
   const { outcome } = end
   if (outcome.kind === 'broken' && outcome.by === 'upstream') return 'cut'
   if (outcome.kind !== 'relayed') return 'left'
-  const failure = known(x).tally?.failure
-  if (!failure) return 'served'
+  const { failure, hasUnknownEnd } = known(x).tally ?? {}
+  if (!failure) return hasUnknownEnd ? 'unknown end' : 'served'
   const verdict = verdictInStream(x, failure, now())
   const about = aboutOf(200, verdict)
   if (about === 'request') return 'ended about the request'

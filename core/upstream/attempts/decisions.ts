@@ -75,6 +75,8 @@ export const DECISIONS: Readonly<Record<About, Decision>> = {
   'ended with an error': row('provider', 'failure', true, 'never'),
   left: row(undefined, 'nothing', true, 'never'),
   'ended about the request': row('client', 'success', true, 'never'),
+  // Nobody knows whether the reply is whole.
+  'unknown end': row('provider', 'nothing', true, 'never'),
   served: row(undefined, 'success', true, 'never'),
 }
 

@@ -4,6 +4,7 @@
  */
 import { EventEmitter } from 'node:events'
 import type { Dispatcher } from 'undici'
+import { NOTHING } from '../../lib/byte-buffer.ts'
 import { inTurn, LONG_BYTES } from '../../lib/turns.ts'
 
 /** What the relay needs of a body. A decompressed body is an ordinary stream. */
@@ -38,6 +39,7 @@ export class UpstreamBody extends EventEmitter {
   #waiting: Buffer[] = []
   #flowing = false
   #scheduled = false
+  #begun = (): void => {}
   #over: 'ended' | 'broken' | undefined
 
   constructor(controller: Dispatcher.DispatchController) {
@@ -53,6 +55,13 @@ export class UpstreamBody extends EventEmitter {
     super.on(event, listener)
     if (event === 'data' && !this.#flowing) this.resume()
     return this
+  }
+
+  /** Resolves with the first bytes, which stay in the body. Empty if it ends without any. */
+  async first(): Promise<Buffer> {
+    if (this.#waiting.length === 0 && this.#over === undefined && !this.destroyed)
+      await new Promise<void>(resolve => (this.#begun = resolve))
+    return this.#waiting[0] ?? NOTHING
   }
 
   pause(): this {
@@ -72,18 +81,21 @@ export class UpstreamBody extends EventEmitter {
     if (this.readableEnded || this.destroyed) return
     this.destroyed = true
     this.#waiting = []
+    this.#begun()
     if (this.#over === undefined) this.#controller.abort(new Error('the reply is no longer wanted'))
   }
 
   take(chunk: Buffer): void {
     if (this.destroyed) return
     this.#waiting.push(chunk)
+    this.#begun()
     this.#soon()
   }
 
   /** Ends the body, complete or aborted, after all waiting chunks have been emitted. */
   conclude(how: 'ended' | 'broken'): void {
     this.#over = how
+    this.#begun()
     this.#soon()
   }
 

@@ -41,9 +41,10 @@ export interface Relayed {
  *   reply could not be translated
  * - `empty`: status 200, and a failure, the end of the stream, or something that is no reply
  * - `too large`: over the limits of the gateway
+ * - `unknown end`: a reply for another format, which ends with a word that nobody knows
  * - a status other than 200
  */
-export type FailureKind = 'not asked' | 'connect' | 'timeout' | 'empty' | 'too large' | number
+export type FailureKind = 'not asked' | 'connect' | 'timeout' | 'empty' | 'too large' | 'unknown end' | number
 
 /** An attempt failed before anything of its reply went to the client, so that another account may be asked. */
 export class FailedAttempt extends Error {

@@ -148,7 +148,7 @@ export class StreamRelay {
     if (this.#filter) return this.#send(this.#filter, events)
     const { x } = this.#relayed
     const length = this.#comments.push(events)
-    this.#ending.opening ??= firstEvent(x.route.format, events)
+    this.#ending.opening ??= firstEvent(x.route.reader, events)
     if (this.#ending.opening && !this.#holdsBack(events)) return this.#begin()
     if (!this.#commentsMemory.cover(events)) throw shortOfMemory()
     // Comments alone do not tell whether there will be a reply.
@@ -164,7 +164,7 @@ export class StreamRelay {
     const { x, mayAskAnother, makeHead } = this.#relayed
     const isFirst = this.#comments.length === events.length
     const first = this.#ending.opening as ReplyEvent
-    const arrived = mayAskAnother ? eventsIn(x.route.format, events, isFirst) : [first]
+    const arrived = mayAskAnother ? eventsIn(x.route.reader, events, isFirst) : [first]
     for (const { json, reading } of arrived) {
       if (reading.failure) throw failedWith(makeHead(reading.failure))
       if (!mayAskAnother || x.gone || !x.route.format.isOpening(json)) return false
@@ -177,7 +177,7 @@ export class StreamRelay {
   #countUsage(): void {
     const { x, hooks } = this.#relayed
     if (!this.#ending.opening) return
-    for (const event of eventsIn(x.route.format, this.#comments.take(), true))
+    for (const event of eventsIn(x.route.reader, this.#comments.take(), true))
       if (event.reading.usage) hooks.event(event)
   }
 
@@ -197,8 +197,8 @@ export class StreamRelay {
     else if (this.#translation) x.outlet.sendHead()
     const wanted = { all: hooks.wantsAll, rewriters, onEvent: (event: ReplyEvent) => this.#see(event) }
     this.#filter = this.#translation
-      ? new TranslatingFilter(x.route.format, x.format, this.#translation, wanted)
-      : new PassThroughFilter(x.format, wanted)
+      ? new TranslatingFilter(x.route.reader, x.format, this.#translation, wanted)
+      : new PassThroughFilter(x.route.reader, wanted)
     this.#commentsMemory.clear()
     this.#send(this.#filter, this.#comments.take())
     // No other account is asked now, so the conversation is not needed again.

@@ -6,7 +6,7 @@ import { GatewayError } from '../../errors.ts'
 import type { Head, Outcome } from '../../exchange/exchange.ts'
 import { Allowance } from '../../client/memory.ts'
 import { failureFrom } from '../../formats/failures.ts'
-import { type Format, ReplyEvent, type Rewriter } from '../../formats/index.ts'
+import { type Format, ReplyEvent, type Rewriter, unknownEnd } from '../../formats/index.ts'
 import { type Outline, outlineOf } from '../../lib/json/outline.ts'
 import { afterEvents, turn } from '../../lib/turns.ts'
 import { collect, utf8Of, withoutByteOrderMark } from './collect.ts'
@@ -65,7 +65,7 @@ async function readAnswer(relayed: Relayed, isStream: boolean, memory: Allowance
   const bytes = await collect(relayed, x.limits.replyBytes, memory)
   if (!bytes) return undefined
   x.upstreamClock.stop()
-  const { format } = x.route
+  const { reader: format } = x.route
   if (isStream) return { bytes, events: throughEnd(await eventsInSlices(format, bytes, x.owner)), outline: undefined }
   if (bytes.length < OUTLINED_BYTES)
     return { bytes, events: [new ReplyEvent(format, '', utf8Of(bytes))], outline: undefined }
@@ -127,6 +127,11 @@ async function translateAnswer(
   const { translation } = relayed.x.route
   if (!translation) return undefined
   const [event] = events as readonly [ReplyEvent]
+  const word = events.find(({ reading }) => reading.unknownEnd !== undefined)?.reading.unknownEnd
+  if (word !== undefined) {
+    countUsage(relayed, events)
+    throw new FailedAttempt('unknown end', unknownEnd(word))
+  }
   try {
     if (outline) return await translation.largeReply(withoutByteOrderMark(bytes))
     if (translation.streams) return translation.replies.toStream(event)
