@@ -39,7 +39,7 @@ export default defineBuiltIn({
         if (origin !== undefined)
           x.addHeaders({
             'access-control-allow-origin': origin,
-            // All: a page that has the key may read whatever belongs to it.
+            // A page that has the key may read every header of its replies.
             'access-control-expose-headers': '*',
           })
       },

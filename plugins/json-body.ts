@@ -21,8 +21,8 @@ const TAPE_VALUE_BYTES = 80
 const RESERVED_AT_ONCE = 1000
 /** Size in bytes from which a body is scanned in slices, and brought into another shape on another thread. */
 const SLICED_BYTES = 16_384
-/** Estimated memory for bringing a body into another shape: so many times its size, and bytes per value. */
-const RESHAPING = { times: 6, valueBytes: 600 }
+/** Estimated memory for bringing a body into another shape: so many times its size, and bytes per value. Many values take another thread. */
+const RESHAPING = { times: 6, valueBytes: 600, valuesAtOnce: 2000 }
 
 /**
  * Reads the request's body and checks what all formats require, before any other stage uses it. A body, or a part of one, in the
@@ -50,8 +50,8 @@ export default defineBuiltIn({
         })
         const body = reader.body(received)
         const shape = FORMATS[shapeOfBody(body, x.format)]
+        check(body, shape)
         if (shape === FORMATS[x.format.name]) {
-          check(body, x.format)
           if (body.received.length > SLICED_BYTES) await body.readContents()
           if (!hasForeign(body, x.format)) return { body }
         }
@@ -68,8 +68,9 @@ async function inShapeOfPath(
   shape: Format,
   { config, longJobs }: BuiltInHost,
 ): Promise<Body> {
-  const { received, values } = original
-  const isLarge = received.length > SLICED_BYTES
+  const { received } = original
+  const values = await original.allValues(config.limits)
+  const isLarge = received.length > SLICED_BYTES || values > RESHAPING.valuesAtOnce
   const owner = x.key?.id ?? x.address
   const bytes = received.length * RESHAPING.times + values * RESHAPING.valueBytes
   if (isLarge) x.reserve(bytes)

@@ -10,7 +10,6 @@ import {
   type BuiltInHost,
   type Format,
   type BuiltInGiven,
-  invalidBody,
   noneLeft,
   overflowOf,
   presented,
@@ -271,12 +270,7 @@ async function largeTranslation(
   asked: Asked,
   limits: Pick<Config['limits'], 'values' | 'depth'>,
 ): Promise<Translation> {
-  const inner = await x.body.inner()
-  const values = x.body.values + inner.values
-  if (values > limits.values)
-    throw invalidBody(`The request, including the arguments of its calls, has more than ${limits.values} values.`)
-  if (inner.depth > limits.depth)
-    throw invalidBody(`The arguments of a call are nested more than ${limits.depth} levels deep.`)
+  const values = await x.body.allValues(limits)
   if (!isLarge(x.body, values)) return new Translation(asked)
   const bytes = x.body.received.length * TRANSLATION_COPIES + values * TRANSLATION_VALUE_BYTES
   x.reserve(bytes)

@@ -3,7 +3,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Readable } from 'node:stream'
 import type { Limits } from '../config/config.ts'
 import { type Deadline, deadline } from '../lib/deadline.ts'
-import { decoded, encodingOf, isKnownEncoding } from '../lib/decoders.ts'
+import { decoded, DECODERS, encodingOf } from '../lib/decoders.ts'
 import { GatewayError } from '../errors.ts'
 import { ByteBuffer } from '../lib/byte-buffer.ts'
 import { inTurn, LONG_BYTES } from '../lib/turns.ts'
@@ -36,7 +36,7 @@ export interface BodyWish {
  */
 export async function readBody(req: IncomingMessage, res: ServerResponse, wish: BodyWish): Promise<Buffer> {
   const encoding = encodingOf(req)
-  if (!isKnownEncoding(encoding)) throw new GatewayError('unsupported_encoding')
+  if (encoding !== 'identity' && !DECODERS.has(encoding)) throw new GatewayError('unsupported_encoding')
   const length = Number(req.headers['content-length'] ?? 0)
   if (length > wish.limit) throw tooLarge(wish)
   // The client may have left while its key was looked up. Then no event would follow.
@@ -90,7 +90,10 @@ class BodyReading {
   readonly #onSent = (chunk: Buffer): void => {
     this.#idle.refresh()
     this.#sentBytes += chunk.length
-    if (areTooSmall(++this.#chunks, this.#sentBytes)) this.#fail(chunksTooSmall())
+    if (areTooSmall(++this.#chunks, this.#sentBytes)) return this.#fail(chunksTooSmall())
+    // An encoded body may never come to an end, although nothing comes out.
+    if (this.#sentBytes > this.#wish.limit) this.#fail(tooLarge(this.#wish))
+    else if (performance.now() > this.#untilMs) this.#fail(new GatewayError('request_timeout'))
   }
 
   readonly #onData = (chunk: Buffer): void => {
@@ -98,7 +101,6 @@ class BodyReading {
     const { limit, reserve, owner } = this.#wish
     const bodyBytes = this.#body.push(chunk)
     if (bodyBytes > limit) return this.#fail(tooLarge(this.#wish))
-    if (performance.now() > this.#untilMs) return this.#fail(new GatewayError('request_timeout'))
     try {
       if (this.#length === 0) reserve(chunk.length)
     } catch (thrown) {

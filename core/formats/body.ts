@@ -9,6 +9,7 @@ import { measuring } from '../lib/json/escapes.ts'
 import { joined } from '../lib/byte-buffer.ts'
 import type { JsonScanner } from '../lib/json/scanner.ts'
 import { Tape } from '../lib/json/tape.ts'
+import { invalidBody } from '../errors.ts'
 import { listOf } from '../lib/json/rebuild.ts'
 import { JsonView } from '../lib/json/view.ts'
 import { Slices, turn } from '../lib/turns.ts'
@@ -113,19 +114,24 @@ export class Body {
     return this.#innerTexts.length / 2
   }
 
-  /** Measures the strings whose text is JSON: how many values they hold, and how deep these are nested. */
-  async inner(): Promise<{ readonly values: number; readonly depth: number }> {
-    let values = 0
-    let depth = 0
+  /**
+   * Returns the number of values, with those of the strings whose text is JSON: only a translation parses the arguments of calls.
+   * @throws GatewayError invalid_body beyond the limits
+   */
+  async allValues(limits: { readonly values: number; readonly depth: number }): Promise<number> {
+    let { values } = this
     for (let at = 0; at < this.#innerTexts.length; at += 2) {
       const measure = measuring(this.received, this.#innerTexts[at] as number, this.#innerTexts[at + 1] as number)
       let step = measure.next()
       for (; step.done !== true; step = measure.next()) await turn()
       values += step.value.values
-      depth = Math.max(depth, step.value.depth)
+      if (values > limits.values)
+        throw invalidBody(`The request, including the arguments of its calls, has more than ${limits.values} values.`)
+      if (step.value.depth > limits.depth)
+        throw invalidBody(`The arguments of a call are nested more than ${limits.depth} levels deep.`)
       if (at % TEXTS_AT_ONCE === 0 && at > 0) await turn()
     }
-    return { values, depth }
+    return values
   }
 
   /** The top-level names as they arrived. */

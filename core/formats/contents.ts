@@ -14,10 +14,11 @@ import {
   tooManyTools,
   TOOLS_MAX,
 } from './provider-tools.ts'
-import type { Json, RequestMembers } from './terms.ts'
+import type { FormatName, Json, RequestMembers } from './terms.ts'
 import { isBare } from './bare-items.ts'
 import { list, object, positive, text } from './json.ts'
 import { compactionName } from './compaction-names.ts'
+import { NEEDS_SOURCE } from './translate/parts.ts'
 import { mayBeOwnItem } from './translate/passthrough.ts'
 import { checkSpelling } from './spelling.ts'
 
@@ -39,8 +40,10 @@ export interface Contents {
   readonly providerTools: readonly ProviderTool[]
   /** The longest time for which its input is to be kept in a prompt cache. */
   readonly caches: '5m' | '1h' | undefined
-  /** The types of parts and what else tells the shape of the conversation: see `shapes.ts`. */
-  readonly shapes: ReadonlySet<string>
+  /** The types of its parts. */
+  readonly partTypes: ReadonlySet<string>
+  /** The formats that elements of its conversation have the shape of, whatever the path. */
+  readonly shapes: ReadonlySet<FormatName>
 }
 
 /** Most stored things that one request may refer to. */
@@ -66,7 +69,8 @@ class Findings {
   ownItems = false
   readonly compactions: StoredReference[] = []
   readonly tools: ProviderTool[] = []
-  readonly shapes = new Set<string>()
+  readonly partTypes = new Set<string>()
+  readonly shapes = new Set<FormatName>()
   caches: Contents['caches']
 
   refer(param: string, id: string | undefined): void {
@@ -149,6 +153,7 @@ export class ContentsReader {
       compactions: conversation.compactions,
       providerTools: [...tools, ...memberTools(this.#body)],
       caches,
+      partTypes: conversation.partTypes,
       shapes: conversation.shapes,
     }
   }
@@ -246,13 +251,13 @@ export class ContentsReader {
   }
 }
 
-/** Notes what tells the shape of an element. */
+/** Notes the shape of an element, as the table of `elements.ts` has it; its parts tell that of messages. */
 function noteShape(element: JsonView, { shapes }: Findings): void {
   const type = element.member('type')?.text
-  if (type !== undefined && type !== 'message') shapes.add('item')
+  if (type !== undefined && type !== 'message') shapes.add('responses')
   const role = element.member('role')
-  if (role?.is('tool') || role?.is('function')) shapes.add('role tool')
-  if (element.member('tool_calls')?.isList) shapes.add('tool_calls')
+  const calls = element.member('tool_calls')?.isList || element.member('function_call')?.isObject
+  if (role?.is('tool') || role?.is('function') || calls) shapes.add('chat-completions')
 }
 
 /** Notes a tool that a part of a message declares. */
@@ -273,7 +278,6 @@ function noteDeclaredTool(definition: JsonView, found: Findings): void {
 
 /** Most characters of a type that tells a shape. */
 const TYPE_CHARS = 32
-const NEEDS_SOURCE: ReadonlySet<string> = new Set(['image', 'document'])
 
 /** Searches the parts of a message, of a tool's result, or of a document. A single part counts as a list of one. */
 function* parts(value: JsonView | undefined, found: Findings): Generator<void> {
@@ -288,7 +292,7 @@ function* parts(value: JsonView | undefined, found: Findings): Generator<void> {
     const source = part.member('source')
     const type = part.member('type')?.text ?? ''
     // Other vendors have an image without a source.
-    if (type.length <= TYPE_CHARS && (source?.isObject || !NEEDS_SOURCE.has(type))) found.shapes.add(type)
+    if (type.length <= TYPE_CHARS && (source?.isObject || !NEEDS_SOURCE.has(type))) found.partTypes.add(type)
     // A provider may use any of them.
     for (const place of [part, part.member('file'), source]) {
       if (place && place !== part) yield* checkNames(place)

@@ -52,13 +52,9 @@ const WORDS = new RegExp(
 /** The tokens of the input and the most that there may be, in the orders in which providers name them. */
 const NUMBERS: readonly { readonly pattern: RegExp; readonly tokens: number; readonly most: number }[] = [
   { pattern: /(\d{1,9}) tokens > (\d{1,9})/, tokens: 1, most: 2 },
-  { pattern: /maximum context length is (\d{1,9}) tokens.*?(\d{1,9}) tokens/s, tokens: 2, most: 1 },
-  { pattern: /prompt \(length (\d{1,9})\).*?length of (\d{1,9})/s, tokens: 1, most: 2 },
-  { pattern: /maximum prompt length is (\d{1,9}).*?(\d{1,9}) tokens/s, tokens: 2, most: 1 },
+  { pattern: /(?:count|passed|request|length|prompt|tokens)[^\d-]{0,20}?(\d{3,9})\b.{0,80}?(?:exceeds?|longer|larger|only)\D{0,80}?(\d{3,9})\b/s, tokens: 1, most: 2 }, // prettier-ignore
+  { pattern: /(?:length|limit|maximum|only)\D{0,40}?(\d{3,9})\b.*?(?:requested|resulted in|contains|has|got)\D{0,40}?(\d{3,9})\b/s, tokens: 2, most: 1 }, // prettier-ignore
 ]
-
-/** A number of tokens, which is no part of a name or of a decimal. */
-const NUMBER = /(?<![\w.-])\d{3,9}(?!\w|[.-]\w)/g
 
 /** Characters of a message that are searched: a provider may repeat the whole input. */
 const MESSAGE_CHARS = 2000
@@ -68,15 +64,14 @@ export function overflowOf(failure: Failure): { tokens?: number; most?: number }
   const { code, errorCode } = failure
   const message = failure.message.slice(0, MESSAGE_CHARS)
   if (!CODES.has(code ?? '') && !CODES.has(errorCode ?? '') && !WORDS.test(message)) return undefined
-  for (const { pattern, tokens, most } of NUMBERS) {
-    const found = pattern.exec(message)
-    if (found) return { tokens: Number(found[tokens]), most: Number(found[most]) }
-  }
-  // Of two numbers, whatever the words are, the larger one is the input.
   const plain = message.replaceAll(/(\d),(?=\d{3}\b)/g, '$1')
-  const numbers = [...new Set(plain.match(NUMBER)?.map(Number))].sort((a, b) => a - b)
-  const [most, tokens, more] = numbers
-  return most !== undefined && tokens !== undefined && more === undefined ? { tokens, most } : {}
+  for (const { pattern, tokens, most } of NUMBERS) {
+    const found = pattern.exec(plain)
+    // A smaller number is that of something else, such as the output.
+    if (found && Number(found[tokens]) > Number(found[most]))
+      return { tokens: Number(found[tokens]), most: Number(found[most]) }
+  }
+  return {}
 }
 
 /** A failure with the code by which Codex and chat clients recognise that the input is too long, if it says so. */

@@ -4,11 +4,12 @@
  */
 import type { Body } from './body.ts'
 import type { Format } from './format.ts'
-import { list, object } from './json.ts'
+import { list } from './json.ts'
 import type { FormatName } from './terms.ts'
-import type { ModelTraits } from './translate/neutral.ts'
-import { PART_TYPES } from './translate/parts.ts'
-import { shapeOfTool, type ToolShape } from './translate/tools.ts'
+import { BLOCKS } from './translate/elements.ts'
+import { isForeignType } from './translate/parts.ts'
+import { SHAPE_TRAITS } from './translate/respelled.ts'
+import { isForeignChoice, isForeignTool } from './translate/tools.ts'
 import { bufferOf, type TranslatedRequest, type TranslationJob } from './translate/translate-request.ts'
 
 /** How bodies of another format are recognised at the path of one: by a member that it has, and one that it lacks. */
@@ -30,43 +31,16 @@ export function shapeOfBody(body: Pick<Body, 'has'>, { name }: Pick<Format, 'nam
   return row?.[3] ?? name
 }
 
-/** The tools, parts and elements that are a format's own. */
-const OWN: Readonly<Record<FormatName, { readonly tools: readonly ToolShape[]; readonly marks: readonly string[] }>> = {
-  'chat-completions': { tools: ['nested', 'nested text'], marks: ['role tool', 'tool_calls'] },
-  responses: { tools: ['flat', 'flat text', 'namespace'], marks: ['item'] },
-  messages: { tools: ['schema'], marks: ['tool_use', 'tool_result'] },
-}
-const MARKS = Object.values(OWN).flatMap(({ marks }) => marks)
-
-/** Whether a body has tools, calls, results or parts in the shape of another format. */
+/** Whether a body has tools, a choice of them, calls, results or parts in the shape of another format. */
 export function hasForeign(body: Pick<Body, 'get' | 'contents'>, { name }: Pick<Format, 'name'>): boolean {
-  const { tools, marks } = OWN[name]
-  const isForeignTool = (tool: unknown): boolean => {
-    const shape = shapeOfTool(object(tool) ?? {})
-    return shape !== undefined && !tools.includes(shape)
-  }
-  if (list(body.get('tools')).some(isForeignTool)) return true
-  for (const found of body.contents.shapes) {
-    if (MARKS.includes(found) && !marks.includes(found)) return true
-    if (Object.hasOwn(PART_TYPES, found) && PART_TYPES[found]?.includes(name) === false) return true
-  }
-  return false
+  const { shapes, partTypes } = body.contents
+  return (
+    list(body.get('tools')).some(tool => isForeignTool(tool, name)) ||
+    isForeignChoice(body.get('tool_choice'), name) ||
+    [...shapes].some(shape => shape !== name) ||
+    [...partTypes].some(type => isForeignType(type, name) || (name !== 'messages' && BLOCKS.has(type)))
+  )
 }
-
-/** What is not lost where a body only changes its shape. The model is not known yet. */
-const TRAITS: ModelTraits = { output: 1, thinking: 'adaptive', cacheMarks: 'client', textTools: true }
-
-/** The members that hold the conversation and the tools. */
-const SHAPED = new Set([
-  'messages',
-  'system',
-  'input',
-  'instructions',
-  'tools',
-  'tool_choice',
-  'functions',
-  'function_call',
-])
 
 /** How a body is brought into the shape of its path. */
 export interface Reshaping {
@@ -85,19 +59,19 @@ export interface Reshaping {
  * @throws GatewayError invalid_body if the shape of the path cannot carry it
  */
 export async function reshaped(body: Body, { path, shape, headers, translate, read }: Reshaping): Promise<Body> {
-  const made = await translate({ client: shape, upstream: path, bytes: body.received, headers, traits: TRAITS })
-  const all = await read(bufferOf(made.bytes))
-  // A limit that the client has not set is not its own.
-  if (made.maxOutput === undefined) all.remove('max_tokens')
-  const names = new Set(body.names)
-  // The other members of a body in its own shape stay as they are.
-  const [whole, part, moved] = shape === path ? [body, all, SHAPED] : [all, body, ['stream_options']]
-  for (const name of moved) {
-    const view = part.view(name)
-    if (view) whole.setBytes(name, Buffer.from(view.bytes))
-    else if (whole.has(name)) whole.remove(name)
-  }
-  const result = await read(whole.bytes())
-  result.losses = shape === path ? made.dropped.filter(name => !names.has(name)) : made.dropped
-  return result
+  const made = await translate({ client: shape, upstream: path, bytes: body.received, headers, traits: SHAPE_TRAITS })
+  const result = await read(bufferOf(made.bytes))
+  result.losses = made.dropped
+  if (shape === path) return result
+  // A limit that the client has not set is not its own, nor is a wish for usage.
+  if (made.maxOutput === undefined) result.remove('max_tokens')
+  result.remove('stream_options')
+  // What only the path knows is meant as it says.
+  const kept = [...body.names].filter(
+    name => !result.has(name) && path.codec.translates.includes(name) && !shape.codec.translates.includes(name),
+  )
+  for (const name of kept) result.setBytes(name, Buffer.from(body.view(name)?.bytes ?? []))
+  const whole = await read(result.bytes())
+  whole.losses = made.dropped.filter(name => !kept.includes(name))
+  return whole
 }

@@ -8,7 +8,8 @@ import { createBrotliDecompress, createGunzip, createInflate, createZstdDecompre
  */
 const CHUNKS = { chunkSize: 16 * 1024 }
 
-const DECODERS = new Map<string, () => NodeJS.ReadWriteStream>([
+/** Makes the decoder of an encoding. */
+export const DECODERS = new Map<string, () => NodeJS.ReadWriteStream>([
   ['gzip', () => createGunzip(CHUNKS)],
   ['x-gzip', () => createGunzip(CHUNKS)],
   ['deflate', () => createInflate(CHUNKS)],
@@ -34,11 +35,6 @@ export function encodingOf({
   return (headers['content-encoding'] || 'identity').toLowerCase()
 }
 
-/** Whether a body with this encoding can be decoded. */
-export function isKnownEncoding(encoding: string): boolean {
-  return encoding === 'identity' || DECODERS.has(encoding)
-}
-
 /**
  * Returns a body without its content encoding. It emits an error if the body is not what its encoding says, or breaks off. Undefined if
  * the encoding is unknown.
@@ -52,7 +48,8 @@ export function decoded<B extends Encoded>(
   if (!decoder) return undefined
   const plain = decoder() as unknown as Readable & NodeJS.WritableStream
   body.on('data', chunk => {
-    if (plain.write(chunk)) return
+    // A decoder that was given up takes nothing more, and must not stop the body from being read to its end.
+    if (plain.destroyed || plain.write(chunk)) return
     body.pause()
     plain.once('drain', () => body.resume())
   })

@@ -133,3 +133,78 @@ for (const name of readdirSync(CASES).sort())
         t.strictSame(essence(partsOf(format, change(format)(events))), before, way)
     t.end()
   })
+
+/** Streams that give several items one id, by format. */
+const SHARED_IDS: Readonly<Record<FormatName, readonly Event[]>> = {
+  'chat-completions': [
+    { choices: [{ index: 0, delta: { tool_calls: [{ index: 0, id: 'call_0', function: { name: 'ls', arguments: '{}' } }] } }] }, // prettier-ignore
+    { choices: [{ index: 0, delta: { tool_calls: [{ index: 1, id: 'call_0', function: { name: 'pwd', arguments: '{}' } }] } }] }, // prettier-ignore
+    { choices: [{ index: 0, delta: {}, finish_reason: 'tool_calls' }] },
+  ],
+  responses: ['ls', 'pwd'].flatMap((name, at) => {
+    const item = { type: 'function_call', id: 'fc_0', call_id: `call_${at}`, name, arguments: '{}' }
+    return [
+      { type: 'response.output_item.added', item: { ...item, arguments: '' } },
+      { type: 'response.output_item.done', item },
+      ...(name === 'ls' ? [] : [{ type: 'response.completed', response: { status: 'completed', output: [item] } }]),
+    ]
+  }),
+  messages: [
+    {
+      type: 'content_block_start',
+      index: 0,
+      content_block: { type: 'tool_use', id: 'toolu_0', name: 'ls', input: {} },
+    },
+    {
+      type: 'content_block_start',
+      index: 0,
+      content_block: { type: 'tool_use', id: 'toolu_0', name: 'pwd', input: {} },
+    },
+    { type: 'message_delta', delta: { stop_reason: 'tool_use' } },
+  ],
+}
+
+t.test('calls of different tools stay apart although they share an id', t => {
+  for (const format of FORMAT_NAMES)
+    t.strictSame(
+      partsOf(format, SHARED_IDS[format])?.map(part => part.kind === 'call' && part.name),
+      ['ls', 'pwd'],
+      format,
+    )
+  t.end()
+})
+
+t.test('an item with the id of another kind of item is not that item', t => {
+  const items = [
+    { type: 'reasoning', id: 'item', summary: [{ type: 'summary_text', text: 'Hm.' }] },
+    { type: 'message', id: 'item', content: [{ type: 'output_text', text: 'Hi' }] },
+    { type: 'function_call', id: 'item', call_id: 'call_0', name: 'ls', arguments: '{}' },
+  ]
+  const events = [
+    ...items.flatMap(item => [
+      { type: 'response.output_item.added', item },
+      { type: 'response.output_item.done', item },
+    ]),
+    { type: 'response.completed', response: { status: 'in_progress', output: items } },
+  ]
+  t.strictSame(
+    partsOf('responses', events)?.map(({ kind }) => kind),
+    ['reasoning', 'text', 'call'],
+  )
+  t.end()
+})
+
+t.test('blocks whose ends are left out stay apart', t => {
+  const events = [
+    { type: 'content_block_start', content_block: { type: 'text', text: 'Hello' } },
+    { type: 'content_block_start', content_block: { type: 'text', text: ' world' } },
+    { type: 'content_block_start', content_block: { type: 'server_tool_use', id: 's', name: 'web_search', input: {} } },
+    { type: 'content_block_delta', delta: { type: 'input_json_delta', partial_json: '{"query":"x"}' } },
+    { type: 'message_delta', delta: { stop_reason: 'end_turn' } },
+  ]
+  t.strictSame(essence(partsOf('messages', events)), [
+    ['text', 'Hello'],
+    ['text', ' world'],
+  ])
+  t.end()
+})

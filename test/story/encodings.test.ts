@@ -1,4 +1,5 @@
 import { randomBytes } from 'node:crypto'
+import { request } from 'node:http'
 import { brotliCompressSync, deflateSync, gzipSync, zstdCompressSync } from 'node:zlib'
 import t from 'tap'
 import { startGateway, type TestGateway } from '../gateway.ts'
@@ -67,6 +68,29 @@ t.test('a body that is not what it says is refused', async t => {
   }
   t.match(await ask(gzipSync(asking('hello')), 'gzip, br'), { status: 415, json: { error: { message: /gzip, deflate, br or zstd/ } } }) // prettier-ignore
   t.equal(provider.requests.length, reached)
+})
+
+/** Sends a compressed body that never comes to an end, and from which nothing comes out. Resolves with the status of the answer. */
+function endless(url: string, customer: string, everyMs: number): Promise<number> {
+  return new Promise((resolve, reject) => {
+    const headers = { authorization: `Bearer ${customer}`, 'content-type': 'application/json', 'content-encoding': 'gzip' } // prettier-ignore
+    const req = request(`${url}${CHAT}`, { method: 'POST', headers }, res => {
+      clearInterval(timer)
+      res.resume().on('close', () => resolve(res.statusCode ?? 0))
+      req.destroy()
+    })
+    req.on('error', reject)
+    // The name of a file in the head of gzip may have any length.
+    req.write(Buffer.from([0x1f, 0x8b, 8, 8, 0, 0, 0, 0, 0, 3]))
+    const chunk = Buffer.alloc(everyMs === 0 ? 65_536 : 100, 'x')
+    const timer = setInterval(() => req.write(chunk), everyMs)
+  })
+}
+
+t.test('limits of bytes and of time apply although nothing comes out', async t => {
+  t.equal(await endless(g.url, key, 0), 413)
+  const quick = await startGateway(t, { upstream: provider.url, edit: file => file.set('limits.bodyTime', '1s') })
+  t.equal(await endless(quick.url, await quick.key('editor', 1000n), 20), 408)
 })
 
 t.test('two slashes in a path count as one', async t => {

@@ -4,7 +4,7 @@ import { BODY_SHAPES } from '../../core/formats/shapes.ts'
 import { FORMAT_NAMES, type FormatName } from '../../core/formats/terms.ts'
 import { ELEMENT_SHAPES } from '../../core/formats/translate/elements.ts'
 import { PART_TYPES } from '../../core/formats/translate/parts.ts'
-import { TOOL_SHAPES } from '../../core/formats/translate/tools.ts'
+import { CHOICE_SHAPES, TOOL_SHAPES } from '../../core/formats/translate/tools.ts'
 import { startGateway, type TestGateway } from '../gateway.ts'
 import { REPLIES, STREAMS } from '../reply-kinds.ts'
 import { keepsTable } from '../tables.ts'
@@ -292,11 +292,113 @@ t.test('members of the path stay beside shapes of others; what no shape of the p
   t.match(await ask('chat-completions', 'chat-completions', { input: 'hi', previous_response_id: 'resp_1' }), { status: 400, json: { error: { param: 'previous_response_id' } } }) // prettier-ignore
 })
 
+/** What only providers of a format know, beside a tool in the shape of another format. */
+const OWN_BESIDE: Readonly<Record<FormatName, Json>> = {
+  'chat-completions': {
+    n: 2,
+    messages: [
+      { role: 'assistant', content: null, tool_calls: [{ id: 'call_1', type: 'function', function: { name: 'f', arguments: '{}' } }] }, // prettier-ignore
+      { role: 'user', content: 'go on' },
+    ],
+    tools: [TOOLS['chat-completions']('f')],
+  },
+  responses: {
+    input: [{ type: 'local_shell_call', id: 'ls_1', call_id: 'call_1', action: { type: 'exec', command: ['ls'], env: {} }, status: 'completed' }, { role: 'user', content: 'go on' }], // prettier-ignore
+    tools: [{ type: 'local_shell' }, { type: 'apply_patch' }, TOOLS.responses('f')],
+  },
+  messages: {
+    system: [{ type: 'text', text: 'Edit.', cache_control: { type: 'ephemeral' } }],
+    messages: [
+      { role: 'user', content: [{ type: 'text', text: 'hi', cache_control: { type: 'ephemeral' } }] },
+      { role: 'assistant', content: [{ type: 'tool_use', id: 'call_1', name: 'f', input: {} }] },
+      { role: 'user', content: 'go on' },
+    ],
+    tools: [{ type: 'bash_20250124', name: 'bash' }, TOOLS.messages('f')],
+  },
+}
+
+for (const format of FORMAT_NAMES)
+  t.test(`beside a foreign tool, everything of ${format} goes up as it is`, async t => {
+    const { tools, ...own } = OWN_BESIDE[format]
+    const other = FORMAT_NAMES[(FORMAT_NAMES.indexOf(format) + 1) % 3] as FormatName
+    const answer = await ask(format, format, { ...own, max_tokens: 20, tools: [...tools, TOOLS[other]('g')] })
+    t.equal(answer.status, 200, answer.text)
+    const sent: Json = provider.last.json
+    t.match(sent, own)
+    t.strictSame(sent['tools'].slice(0, -1), tools)
+    t.strictSame(gotBy(format, sent).tools.at(-1), 'g')
+  })
+
+t.test('a choice of a tool is recognised by its shape', async t => {
+  const choices: readonly object[] = [
+    { type: 'function', function: { name: 'f' } },
+    { type: 'function', name: 'f' },
+    { type: 'tool', name: 'f', disable_parallel_tool_use: true },
+  ]
+  const made: Readonly<Record<FormatName, Json>> = {
+    'chat-completions': { type: 'function', function: { name: 'f' } },
+    responses: { type: 'function', name: 'f' },
+    messages: { type: 'tool', name: 'f' },
+  }
+  for (const format of FORMAT_NAMES) {
+    const asked = { ...BODIES[format]([{ role: 'user', content: 'hi' }], [TOOLS[format]('f')]) }
+    for (const tool_choice of choices) {
+      t.equal((await ask(format, format, { ...asked, tool_choice })).status, 200)
+      t.match(provider.last.json['tool_choice'], made[format], `${format}: ${JSON.stringify(tool_choice)}`)
+    }
+    const any = format === 'messages' ? { type: 'any' } : 'required'
+    for (const tool_choice of ['required', { type: 'any' }]) {
+      await ask(format, format, { ...asked, tool_choice })
+      t.strictSame(provider.last.json['tool_choice'], any)
+    }
+  }
+})
+
+t.test('a call in the old style keeps its result at every path', async t => {
+  const turns = [{ role: 'user', content: 'look' }, { role: 'assistant', content: null, function_call: { name: 'f', arguments: '{}' } }, { role: 'function', name: 'f', content: 'found it' }] // prettier-ignore
+  for (const format of ['responses', 'messages'] as const) {
+    const answer = await ask(format, format, BODIES[format](turns, [TOOLS[format]('f')]))
+    t.equal(answer.status, 200, answer.text)
+    const { calls, results } = gotBy(format, provider.last.json)
+    t.match([calls.length, results.length], [1, 1], format)
+  }
+})
+
+t.test('an output limit counts by whatever name it has', async t => {
+  const hi = [{ role: 'user', content: 'hi' }]
+  const asked: readonly (readonly [FormatName, Json])[] = [
+    ['chat-completions', { system: 's', messages: hi, max_completion_tokens: 50 }],
+    ['chat-completions', { input: 'hi', max_tokens: 50 }],
+    ['responses', { messages: hi, max_output_tokens: 50 }],
+    ['messages', { input: 'hi', max_tokens: 50 }],
+  ]
+  for (const [format, body] of asked) {
+    const answer = await ask(format, format, body)
+    t.equal(answer.status, 200, answer.text)
+    t.match(JSON.stringify(provider.last.json), /"max_\w*tokens":50/, JSON.stringify(body))
+  }
+  t.equal((await ask('chat-completions', 'chat-completions', { input: 'hi', max_output_tokens: '5' })).status, 400)
+})
+
+t.test('hostile shapes are refused as any other body', async t => {
+  const deep = `{"a":${'['.repeat(20_000)}${']'.repeat(20_000)}}`
+  const call = { role: 'assistant', content: null, tool_calls: [{ id: 'call_1', type: 'function', function: { name: 'f', arguments: deep } }] } // prettier-ignore
+  const user = { role: 'user', content: 'hi' }
+  const refused = await ask('messages', 'messages', { max_tokens: 5, messages: [user, call, user] })
+  t.match(refused, { status: 400, json: { error: { message: /levels deep/ } } })
+  for (const type of ['constructor', '__proto__', 'toString']) {
+    const { status, text } = await ask('chat-completions', 'chat-completions', { messages: [user, { type, role: 'user', content: 'x' }] }) // prettier-ignore
+    t.equal(status, 200, text)
+  }
+  t.equal((await ask('messages', 'messages', { max_tokens: 5, messages: [user, { role: 'user', content: 'x', tool_calls: [{ id: 'c', function: { name: 'f' } }] }] })).status, 400) // prettier-ignore
+})
+
 t.test('docs/translation.md has the table of shapes', t => {
   const every = 'every format'
   const rows = [
     ...BODY_SHAPES.map(([path, has, lacks, shape]) => ['a body', path, `\`${has}\`, and no \`${lacks}\``, shape]),
-    ...TOOL_SHAPES.map(([shape, words]) => ['a tool', every, words, shape]),
+    ...TOOL_SHAPES.map(([shape, , words]) => ['a tool', every, words, shape]),
+    ...CHOICE_SHAPES.map(([formats, words]) => ['a choice of a tool', every, words, formats.join(', ')]),
     ...ELEMENT_SHAPES.map(([format, words]) => ['a call, a result, an item', every, words, format]),
     ...FORMAT_NAMES.map(format => ['a part', every, Object.keys(PART_TYPES).filter(type => PART_TYPES[type]?.[0] === format).map(type => `\`${type}\``).join(', '), format]), // prettier-ignore
   ]

@@ -31,6 +31,8 @@ export function decodeElement(message: Json, at: string, place: Place, others: E
   const role = text(message['role'])
   dropped.have(message, ['name', 'audio'])
   dropped.within(message, at, MESSAGE)
+  if (role !== 'assistant' && decodeCalls(message, at).length > 0)
+    throw refused(`${at}.role`, `"${at}" has calls, so its role must be assistant.`)
   switch (role) {
     case 'system':
     case 'developer':

@@ -131,7 +131,8 @@ class ChatDecoder implements Decoder {
     const name = text(called?.['name']) ?? ''
     const input = inputText(called?.['arguments'])
     // A call that comes again as a whole, such as in the last chunk, is the same call.
-    if (id !== '' && isWhole(input) && this.#calls.some(each => each.id === id && each.input === input)) return []
+    const isSame = (each: Fragments): boolean => each.id === id && each.name === name && each.input === input
+    if (id !== '' && isWhole(input) && this.#calls.some(isSame)) return []
     const call = this.#callOf(fragment['index'], id, name)
     call.id ||= id
     call.name ||= name
@@ -166,7 +167,8 @@ class ChatDecoder implements Decoder {
    */
   #callOf(index: unknown, id: string, name: string): Fragments {
     const known = this.#knownCall(index, id)
-    const further = typeof index !== 'number' && name !== '' && isWhole(known?.input)
+    const isOther = known !== undefined && known.name !== '' && known.name !== name
+    const further = typeof index !== 'number' && name !== '' && (isOther || isWhole(known?.input))
     if (known && !further && (id === '' || known.id === '' || known.id === id)) return known
     const call: Fragments = { part: undefined, id: '', name: '', input: '' }
     this.#calls.push(call)
@@ -194,7 +196,8 @@ class ChatDecoder implements Decoder {
 
 /** Whether the input of a call is complete. */
 function isWhole(input: string | undefined): boolean {
-  if (!input) return false
+  // Most fragments of an object are recognised without parsing all that came before.
+  if (!input || (input.startsWith('{') && !input.trimEnd().endsWith('}'))) return false
   try {
     JSON.parse(input)
     return true

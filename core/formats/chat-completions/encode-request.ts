@@ -52,7 +52,7 @@ export function encodeRequest(request: Request, dropped: DroppedFields, traits: 
       request.tools.length > 0
         ? request.tools.map((tool, index) => encodeTool(tool, schemas[index], ofText))
         : undefined,
-    tool_choice: request.tools.length > 0 ? encodeChoice(request.toolChoice) : undefined,
+    tool_choice: request.tools.length > 0 ? encodeChoice(request.toolChoice, ofText) : undefined,
     parallel_tool_calls: request.tools.length > 0 ? request.parallelTools : undefined,
     stop: request.stops.length > 0 ? request.stops.slice(0, STOPS_MAX) : undefined,
     temperature,
@@ -189,8 +189,9 @@ function encodeTool(tool: Tool, enforced: ToolSchema | undefined, ofText: Readon
   return { type: 'function', function: present({ name, description, parameters, strict }) }
 }
 
-function encodeChoice(choice: ToolChoice | undefined): unknown {
-  if (choice?.kind === 'tool') return { type: 'function', function: { name: fitName(choice.name) } }
+function encodeChoice(choice: ToolChoice | undefined, ofText: ReadonlySet<string>): unknown {
+  const type = choice?.kind === 'tool' && ofText.has(choice.name) ? 'custom' : 'function'
+  if (choice?.kind === 'tool') return { type, [type]: { name: fitName(choice.name) } }
   return choice?.kind === 'any' ? 'required' : choice?.kind
 }
 

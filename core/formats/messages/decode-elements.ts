@@ -1,6 +1,15 @@
 /** Decodes messages in the messages format. */
 import { decodeCalls } from '../chat-completions/decode-elements.ts'
-import { arrayAt, objectAt, partsOf, type Place, refused, SoftDecoding, textAt } from '../translate/decoding.ts'
+import {
+  arrayAt,
+  type Elements,
+  objectAt,
+  partsOf,
+  type Place,
+  refused,
+  SoftDecoding,
+  textAt,
+} from '../translate/decoding.ts'
 import { inputText } from '../translate/calls.ts'
 import type { Item, Part } from '../translate/neutral.ts'
 import { partsIn } from '../translate/parts.ts'
@@ -13,10 +22,10 @@ import { BLOCK, decodePart } from './parts.ts'
 const TYPES = new Set(
   words('text image document thinking redacted_thinking tool_use tool_result search_result compaction'),
 )
-const MESSAGE = new Set(words('role content id type model stop_reason stop_sequence usage tool_calls'))
+const MESSAGE = new Set(words('role content id type model stop_reason stop_sequence usage tool_calls function_call'))
 
 /** Decodes a message. @throws GatewayError invalid_body */
-export function decodeElement(message: Json, at: string, where: Place): Item[] {
+export function decodeElement(message: Json, at: string, where: Place, others: Elements): Item[] {
   const { dropped } = where
   const role = message['role']
   if (role !== 'user' && role !== 'assistant' && role !== 'system')
@@ -46,7 +55,9 @@ export function decodeElement(message: Json, at: string, where: Place): Item[] {
   flush()
   softly.check(blocks.length)
   // Calls may stand beside blocks.
-  return Array.isArray(message['tool_calls']) ? [...items, ...decodeCalls(message, at)] : items
+  const calls = decodeCalls(message, at)
+  others.legacy = calls.at(-1)?.id ?? others.legacy
+  return [...items, ...calls]
 }
 
 /** Content as blocks: a string is one block. */

@@ -51,8 +51,8 @@ interface Block {
   /** For a call: input that came with its beginning, unless input comes in pieces. */
   input: string
   signature: ReasoningSignature | undefined
-  /** The id of a call. */
-  readonly id: string | undefined
+  /** What it began with: the id and the name of a call, or a text. */
+  readonly begins: string
   /** Something was added to what it began with. */
   said: boolean
 }
@@ -89,11 +89,12 @@ class MessagesDecoder implements Decoder {
 
   #open(index: number, block: Json): NeutralEvent[] {
     const [what] = decodeBlock(block)
-    if (!what) return []
-    const id = what.kind === 'call' ? what.id : undefined
+    // One of another kind ends the block before, too, whose deltas are not its own.
+    if (!what) return this.#close(index)
+    const begins = what.kind === 'call' ? `${what.id} ${what.name}` : what.text
     const begun = this.#blocks.get(index)
     // The same beginning twice is one. Another one ends the block before, whose end was left out.
-    if (begun?.kind === what.kind && begun.id === id && (id !== undefined || !begun.said)) return []
+    if (begun?.kind === what.kind && begun.begins === begins && (what.kind === 'call' || !begun.said)) return []
     const before = this.#close(index)
     const part = this.#count++
     // Most providers send an empty object here and the input in pieces. Some send the whole input here.
@@ -103,7 +104,7 @@ class MessagesDecoder implements Decoder {
       kind: what.kind,
       input,
       signature: what.kind === 'reasoning' ? what.signature : undefined,
-      id,
+      begins,
       said: false,
     })
     if (what.kind !== 'call') {

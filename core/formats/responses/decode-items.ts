@@ -51,7 +51,7 @@ export function decodeElement(item: Json, at: string, place: Place, { callIds }:
 function decodeItem(item: Json, at: string, place: Place, callIds: ReadonlyMap<unknown, unknown>): Item[] {
   const { dropped } = place
   const type = text(item['type']) ?? 'message'
-  const known = KNOWN[type]
+  const known = Object.hasOwn(KNOWN, type) ? KNOWN[type] : undefined
   if (known) dropped.within(item, at, known)
   switch (type) {
     case 'message': {

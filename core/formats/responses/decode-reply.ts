@@ -70,8 +70,8 @@ function signatureFrom(item: Json): ReasoningSignature | undefined {
 
 /** The word by which a response has ended: its status, or why it is incomplete. */
 export function endWord(response: Json): string {
-  const { status = 'completed', incomplete_details: details } = response
-  return status === 'incomplete' ? (text(object(details)?.['reason']) ?? 'length') : String(status)
+  const status = text(response['status']) || 'completed'
+  return status === 'incomplete' ? (text(object(response['incomplete_details'])?.['reason']) ?? 'length') : status
 }
 
 /** A part of a streamed item: a text of a message, a reasoning, or a call. */
@@ -84,8 +84,8 @@ interface StreamedPart {
 /** An item of a stream. Its ids tell when it comes again. Its place tells that only where it has none: gateways shift and drop places. */
 interface StreamedItem {
   readonly type: string
-  readonly ids: Set<string>
-  readonly index: unknown
+  readonly callId: string | undefined
+  readonly name: string | undefined
   readonly parts: Map<number, StreamedPart>
   isDone: boolean
   /** The last event has it, too. */
@@ -117,7 +117,10 @@ function placeIn({ parts }: StreamedItem, { content_index: at }: Json): number {
 }
 
 class ResponsesDecoder implements Decoder {
-  readonly #items: StreamedItem[] = []
+  /** The latest item of a type with an id, or at a place, and those of a type that are open, or not in the last event. */
+  readonly #latest = new Map<string, StreamedItem>()
+  readonly #openItems = new Map<string, StreamedItem[]>()
+  readonly #unlistedItems = new Map<string, StreamedItem[]>()
   #count = 0
   #calls = false
 
@@ -164,32 +167,50 @@ class ResponsesDecoder implements Decoder {
 
   #new(item: Json, index: unknown): StreamedItem {
     const type = text(item['type']) ?? ''
-    const made = { type, ids: new Set(idsOf(item)), index, parts: new Map(), isDone: false, isListed: false }
-    this.#items.push(made)
+    const [callId, name] = [text(item['call_id']), text(item['name'])]
+    const made: StreamedItem = { type, callId, name, parts: new Map(), isDone: false, isListed: false }
+    this.#identify(made, idsOf(item))
+    this.#latest.set(`${type} at ${String(index)}`, made)
+    // One with the id of a call is known by it.
+    for (const kind of callId === undefined ? [type, `${type} without id`] : [type])
+      put(this.#unlistedItems, kind, made)
+    put(this.#openItems, type, made)
     return made
   }
 
-  #withIds(ids: readonly string[]): StreamedItem | undefined {
-    return this.#items.findLast(item => ids.some(id => item.ids.has(id)))
+  #identify(item: StreamedItem, ids: readonly string[]): void {
+    for (const id of ids) this.#latest.set(`${item.type} ${id}`, item)
+  }
+
+  /** Returns the item of its type that an item repeats. Calls of other names are others: some providers give all items one id. */
+  #known(item: Json): StreamedItem | undefined {
+    const [callId, name] = [text(item['call_id']), text(item['name'])]
+    return idsOf(item)
+      .map(id => this.#latest.get(`${String(item['type'])} ${id}`))
+      .find(each => each && sameIfBoth(each.callId, callId) && sameIfBoth(each.name, name))
+  }
+
+  #lastOpen(type: string): StreamedItem | undefined {
+    const open = this.#openItems.get(type) ?? []
+    while (open.at(-1)?.isDone) open.pop()
+    return open.at(-1)
   }
 
   /** Returns the item that a whole one ends: by its ids, else by its place, else the last one of its type that is open. */
   #openOf(item: Json, index: unknown): StreamedItem | undefined {
-    const known = this.#withIds(idsOf(item))
+    const known = this.#known(item)
     if (known) return known
-    const open = this.#items.filter(({ type, isDone }) => type === item['type'] && !isDone)
-    return typeof index === 'number' ? open.findLast(each => each.index === index) : open.at(-1)
+    const type = text(item['type']) ?? ''
+    const found = typeof index === 'number' ? this.#latest.get(`${type} at ${index}`) : this.#lastOpen(type)
+    return found?.isDone ? undefined : found
   }
 
   /** Returns the item that an event says something of: by its id, else by its place, else the last one. */
   #itemOf(event: Json, kind: Opening['kind']): StreamedItem | undefined {
-    const fitting = this.#items.filter(({ type }) => type === ITEM_TYPES[kind])
-    const id = text(event['item_id'])
-    const index = event['output_index']
-    const known = id === undefined ? undefined : fitting.findLast(({ ids }) => ids.has(id))
-    if (known) return known
-    if (typeof index === 'number') return fitting.findLast(each => each.index === index)
-    return fitting.findLast(({ isDone }) => !isDone)
+    const type = ITEM_TYPES[kind]
+    const [id, index] = [text(event['item_id']), event['output_index']]
+    const known = id === undefined ? undefined : this.#latest.get(`${type} ${id}`)
+    return known ?? (typeof index === 'number' ? this.#latest.get(`${type} at ${index}`) : this.#lastOpen(type))
   }
 
   #open(item: StreamedItem, at: number, what: Opening): NeutralEvent {
@@ -200,7 +221,7 @@ class ResponsesDecoder implements Decoder {
   }
 
   #added(item: Json, index: unknown): NeutralEvent[] {
-    if (this.#withIds(idsOf(item))) return []
+    if (this.#known(item)) return []
     const made = this.#new(item, index)
     if (made.type === 'reasoning') return [this.#open(made, 0, { kind: 'reasoning' })]
     if (made.type !== 'function_call') return []
@@ -240,7 +261,7 @@ class ResponsesDecoder implements Decoder {
   #done(whole: Json, item: StreamedItem): NeutralEvent[] {
     if (item.isDone) return []
     item.isDone = true
-    for (const id of idsOf(whole)) item.ids.add(id)
+    this.#identify(item, idsOf(whole))
     const signature = whole['type'] === 'reasoning' ? signatureFrom(whole) : undefined
     return decodeItem(whole).flatMap((part, at): NeutralEvent[] => {
       const opened = item.parts.has(at) ? [] : [this.#open(item, at, part)]
@@ -257,24 +278,33 @@ class ResponsesDecoder implements Decoder {
   #end(response: Json, reading: Reading): NeutralEvent[] {
     const output = (Array.isArray(response['output']) ? response['output'] : []).map(item => object(item) ?? {})
     for (const item of output) {
-      const known = this.#withIds(idsOf(item))
+      const known = this.#known(item)
       if (known) known.isListed = true
     }
     const rest = output.flatMap((item, at) =>
-      this.#done(item, this.#withIds(idsOf(item)) ?? this.#unlisted(item) ?? this.#new(item, at)),
+      this.#done(item, this.#known(item) ?? this.#unlisted(item) ?? this.#new(item, at)),
     )
     return [...rest, { kind: 'stop', stop: stopOf(reading, this.#calls) }, { kind: 'end' }]
   }
 
   /** Returns the first item of a type that the last event has not listed yet: some providers change the ids. A call has its own. */
   #unlisted(item: Json): StreamedItem | undefined {
-    const hasId = text(item['call_id']) !== undefined
-    const found = this.#items.find(
-      ({ type, isListed, ids }) => type === item['type'] && !isListed && !(hasId && ids.size > 0),
-    )
-    if (found) found.isListed = true
-    return found
+    const kind = `${String(item['type'])}${text(item['call_id']) === undefined ? '' : ' without id'}`
+    const items = this.#unlistedItems.get(kind) ?? []
+    while (items[0]?.isListed) items.shift()
+    if (items[0]) items[0].isListed = true
+    return items[0]
   }
+}
+
+function put(items: Map<string, StreamedItem[]>, kind: string, item: StreamedItem): void {
+  const same = items.get(kind)
+  if (same) same.push(item)
+  else items.set(kind, [item])
+}
+
+function sameIfBoth(one: string | undefined, other: string | undefined): boolean {
+  return !one || !other || one === other
 }
 
 /** A decoder for one stream. */

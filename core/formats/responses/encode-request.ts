@@ -61,7 +61,7 @@ export function encodeRequest(request: Request, dropped: DroppedFields, traits: 
     include: isReasoning ? ['reasoning.encrypted_content'] : undefined,
     max_output_tokens: maxOutput && Math.max(maxOutput, LEAST_OUTPUT),
     tools: tools ? request.tools.map((tool, index) => encodeTool(tool, schemas[index], ofText)) : undefined,
-    tool_choice: tools ? encodeChoice(request.toolChoice) : undefined,
+    tool_choice: tools ? encodeChoice(request.toolChoice, ofText) : undefined,
     parallel_tool_calls: tools ? request.parallelTools : undefined,
     temperature,
     top_p: topP,
@@ -163,8 +163,9 @@ function encodeTool(tool: Tool, enforced: ToolSchema | undefined, ofText: Readon
   })
 }
 
-function encodeChoice(choice: ToolChoice | undefined): unknown {
-  if (choice?.kind === 'tool') return { type: 'function', name: fitName(choice.name) }
+function encodeChoice(choice: ToolChoice | undefined, ofText: ReadonlySet<string>): unknown {
+  if (choice?.kind === 'tool')
+    return { type: ofText.has(choice.name) ? 'custom' : 'function', name: fitName(choice.name) }
   return choice?.kind === 'any' ? 'required' : choice?.kind
 }
 

@@ -21,6 +21,8 @@ import { encodeRequest, LEAST_OUTPUT } from './encode-request.ts'
 
 const TERMINAL_PREFIX = 'response.'
 const TERMINAL = new Set(['response.completed', 'response.incomplete', 'response.failed'])
+/** The status of a response that goes on, or that does not say it. */
+const BEFORE_THE_END = new Set<unknown>([undefined, '', 'queued', 'in_progress'])
 
 /** Reads a response object, which is a JSON reply or part of a terminal event. */
 function readResponse(response: Json): Reading {
@@ -28,7 +30,7 @@ function readResponse(response: Json): Reading {
   const serviceTier = conditionNamed(response['service_tier'])
   const image = object(object(response['tool_usage'])?.['image_gen'])
   const usage = reported && image ? { ...reported, image_gen: image } : reported
-  const failed = response['status'] === 'failed' || (response['status'] === undefined && response['error'] != null)
+  const failed = response['status'] === 'failed' || (response['status'] == null && response['error'] != null)
   const items = list(response['output']).map(object)
   const calls = items.flatMap((item, index) => callOfItem(item, text(item?.['id']) || index) ?? [])
   const rounds = items.flatMap((item, index) => roundOfItem(item, text(item?.['id']) || index) ?? [])
@@ -67,10 +69,11 @@ function read(json: unknown): Reading {
       ...(done && { encryptedBytes: text(item?.['encrypted_content'])?.length ?? 0 }),
     }
   }
-  // The event says what a response lacks.
-  return TERMINAL.has(type)
-    ? readResponse({ status: type.slice(TERMINAL_PREFIX.length), ...object(event['response']) })
-    : {}
+  if (!TERMINAL.has(type)) return {}
+  const response = object(event['response']) ?? {}
+  // The event says what a response lacks, or has kept from its beginning.
+  const isOver = !BEFORE_THE_END.has(text(response['status']))
+  return readResponse(isOver ? response : { ...response, status: type.slice(TERMINAL_PREFIX.length) })
 }
 
 /** The events before any content. */

@@ -57,7 +57,7 @@ export function lastPast<S>(steps: readonly S[], isModels: (step: S) => boolean)
  * Decodes something of the conversation. What cannot be translated is refused in the last turn. Before, a text names it,
  * so that a conversation can continue with another provider.
  * @param name what it is, for the client and for the model
- * @param named returns what stands in its place
+ * @param named returns what takes its place, from the text that names it
  * @throws GatewayError invalid_body
  */
 export function unlessPast<T>(

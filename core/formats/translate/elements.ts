@@ -7,6 +7,7 @@ import type { FormatName, Json } from '../terms.ts'
 import { type Elements, lastPast, objectAt, type Place } from './decoding.ts'
 import type { DroppedFields } from './dropped-fields.ts'
 import type { Item } from './neutral.ts'
+import { isForeignPart } from './parts.ts'
 
 /** How the elements that only one format has are recognised, whatever the path. The first that fits counts. */
 export const ELEMENT_SHAPES: readonly (readonly [FormatName, words: string, fits: (element: Json) => boolean])[] = [
@@ -17,20 +18,22 @@ export const ELEMENT_SHAPES: readonly (readonly [FormatName, words: string, fits
   ],
   [
     'chat-completions',
-    'the role `tool` or `function`, or `tool_calls`',
-    ({ role, tool_calls: calls }) => role === 'tool' || role === 'function' || Array.isArray(calls),
+    'the role `tool` or `function`, `tool_calls` or `function_call`',
+    ({ role, tool_calls: calls, function_call: call }) =>
+      role === 'tool' || role === 'function' || Array.isArray(calls) || object(call) !== undefined,
   ],
   ['responses', 'a type other than `message`', ({ type }) => typeof type === 'string' && type !== 'message'],
 ]
 
-const BLOCKS: ReadonlySet<unknown> = new Set(['tool_use', 'tool_result', 'redacted_thinking'])
+/** The blocks that tell the shape of a message. */
+export const BLOCKS: ReadonlySet<unknown> = new Set(['tool_use', 'tool_result', 'redacted_thinking'])
 
 function isBlock(part: unknown): boolean {
   return BLOCKS.has(object(part)?.['type'])
 }
 
 /** Returns the format whose shape an element has. @param own that of the path, which has all others */
-export function shapeOfElement(element: Json, own: FormatName): FormatName {
+function shapeOfElement(element: Json, own: FormatName): FormatName {
   return ELEMENT_SHAPES.find(([, , fits]) => fits(element))?.[0] ?? own
 }
 
@@ -40,27 +43,65 @@ function isModels(element: Json): boolean {
   return element['role'] === 'assistant' || type === 'reasoning' || type?.endsWith('_call') === true
 }
 
-/**
- * Decodes a conversation.
- * @param member where it stands
- * @param own the format of the path
- * @param isPast whether all elements but the last one are older than the last turn
- * @throws GatewayError invalid_body, naming what no other format can carry in the last turn
- */
-export function decodeElements(
-  conversation: readonly unknown[],
-  { member, own, isPast = false }: { readonly member: string; readonly own: FormatName; readonly isPast?: boolean },
-  dropped: DroppedFields,
-): Item[] {
-  const elements = conversation.map((value, index) => objectAt(value, `${member}[${index}]`))
+/** Where a conversation stands. */
+interface Conversation {
+  readonly member: string
+  /** The format of the path. */
+  readonly own: FormatName
+  /** Whether all elements but the last one are older than the last turn. */
+  readonly isPast?: boolean
+}
+
+/** Returns the elements, the index of the last one before the last turn, and what decodes one of them. */
+function elementsIn(values: readonly unknown[], { member, own, isPast = false }: Conversation, dropped: DroppedFields) {
+  const elements = values.map((value, index) => objectAt(value, `${member}[${index}]`))
   const last = isPast ? elements.length - 2 : lastPast(elements, isModels)
   const callIds = elements.flatMap(each => (isModels(each) && text(each['call_id']) ? [[each['id'], each['call_id']]] : [])) // prettier-ignore
   const others: Elements = { callIds: new Map(callIds as [unknown, unknown][]), legacy: '' }
+  const decode = (element: Json, index: number): Item[] =>
+    DECODERS[shapeOfElement(element, own)](element, `${member}[${index}]`, { past: index <= last, dropped }, others)
+  return { elements, last, decode }
+}
+
+/**
+ * Decodes a conversation.
+ * @throws GatewayError invalid_body, naming what no other format can carry in the last turn
+ */
+export function decodeElements(values: readonly unknown[], where: Conversation, dropped: DroppedFields): Item[] {
+  const { elements, decode } = elementsIn(values, where, dropped)
+  return elements.flatMap(decode)
+}
+
+/**
+ * Returns a conversation in the shape of its path: elements in others are written anew, those beside each other together.
+ * @param encode writes items. `isPast`: they are older than the last turn
+ * @throws GatewayError invalid_body, as `decodeElements`
+ */
+export function respelledElements(
+  values: readonly unknown[],
+  where: Conversation,
+  dropped: DroppedFields,
+  encode: (items: readonly Item[], isPast: boolean) => readonly unknown[],
+): unknown[] {
+  const { elements, last, decode } = elementsIn(values, where, dropped)
+  let items: Item[] = []
   return elements.flatMap((element, index) => {
-    const place: Place = { past: index <= last, dropped }
-    const shape = shapeOfElement(element, own)
-    return DECODERS[shape](element, `${member}[${index}]`, place, others)
+    if (!isForeign(element, where.own)) return [element]
+    items = [...items, ...decode(element, index)]
+    const next = elements[index + 1]
+    if (next && index !== last && isForeign(next, where.own)) return []
+    const written = encode(items, index <= last)
+    items = []
+    return written
   })
+}
+
+function isForeign(element: Json, own: FormatName): boolean {
+  const parts = [element, ...list(element['content'])].flatMap(each => {
+    const { content, output } = object(each) ?? {}
+    return [...list(content), ...list(output)]
+  })
+  return shapeOfElement(element, own) !== own || parts.some(part => isForeignPart(object(part) ?? {}, own))
 }
 
 const DECODERS: Readonly<Record<FormatName, (element: Json, at: string, place: Place, others: Elements) => Item[]>> = {

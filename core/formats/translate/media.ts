@@ -32,6 +32,9 @@ const ALIASES: Readonly<Record<string, string>> = {
   'image/jpg': 'image/jpeg',
   'image/pjpeg': 'image/jpeg',
   'image/x-png': 'image/png',
+  'audio/mpeg': 'audio/mp3',
+  'audio/x-wav': 'audio/wav',
+  'audio/wave': 'audio/wav',
 }
 
 /**

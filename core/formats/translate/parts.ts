@@ -1,6 +1,6 @@
 /** Parts of messages and of results in the shapes of all formats. Their types tell the shape, whatever the path. */
 import * as chat from '../chat-completions/parts.ts'
-import { text } from '../json.ts'
+import { object, text } from '../json.ts'
 import * as messages from '../messages/parts.ts'
 import * as responses from '../responses/parts.ts'
 import type { FormatName, Json } from '../terms.ts'
@@ -24,6 +24,20 @@ export const PART_TYPES: Readonly<Record<string, readonly FormatName[]>> = {
   image: ['messages'],
   document: ['messages'],
   search_result: ['messages'],
+}
+
+/** Types that other vendors have, too, for parts without a source. */
+export const NEEDS_SOURCE: ReadonlySet<string> = new Set(['image', 'document'])
+
+/** Whether only other formats have a type of parts. */
+export function isForeignType(type: string, own: FormatName): boolean {
+  return Object.hasOwn(PART_TYPES, type) && PART_TYPES[type]?.includes(own) === false
+}
+
+/** Whether a part has the shape of another format. */
+export function isForeignPart(part: Json, own: FormatName): boolean {
+  const type = text(part['type']) ?? ''
+  return isForeignType(type, own) && (object(part['source']) !== undefined || !NEEDS_SOURCE.has(type))
 }
 
 /**

@@ -3,7 +3,7 @@ import { arrayAt, boolean, cacheMark, objectAt, present, refused, textAt, untran
 import type { DroppedFields } from './dropped-fields.ts'
 import type { CacheMark, ModelTraits, Thinking, Tool, ToolChoice } from './neutral.ts'
 import { isProviderTool } from '../provider-tools.ts'
-import type { Json } from '../terms.ts'
+import type { FormatName, Json } from '../terms.ts'
 import { object, text } from '../json.ts'
 
 /** The input schema of a freeform tool, where tools take JSON only. */
@@ -101,17 +101,14 @@ export function checkChoice(choice: ToolChoice | undefined, tools: readonly Tool
   }
 }
 
-/** The shapes of tools that clients run, whatever the path. The first that fits counts. */
+/** The shapes of tools that clients run, whatever the path, and the format that each is the own one of. The first that fits counts. */
 export const TOOL_SHAPES = [
-  ['namespace', 'type `namespace`', (tool: Json) => tool['type'] === 'namespace'],
-  ['nested', 'a member `function`', (tool: Json) => isType(tool, 'function') && object(tool['function']) !== undefined],
-  [
-    'nested text',
-    'a member `custom`',
-    (tool: Json) => tool['type'] === 'custom' && object(tool['custom']) !== undefined,
-  ],
+  ['namespace', 'responses', 'type `namespace`', (tool: Json) => tool['type'] === 'namespace'],
+  ['nested', 'chat-completions', 'a member `function`', (tool: Json) => isType(tool, 'function') && object(tool['function']) !== undefined], // prettier-ignore
+  ['nested text', 'chat-completions', 'a member `custom`', (tool: Json) => tool['type'] === 'custom' && object(tool['custom']) !== undefined], // prettier-ignore
   [
     'schema',
+    'messages',
     'a name, and `input_schema` or nothing else',
     (tool: Json) =>
       isType(tool, 'custom') &&
@@ -119,10 +116,11 @@ export const TOOL_SHAPES = [
   ],
   [
     'flat',
+    'responses',
     'type `function`, or `parameters`',
     (tool: Json) => tool['type'] === 'function' || (isType(tool, 'function') && 'parameters' in tool),
   ],
-  ['flat text', 'type `custom`', (tool: Json) => tool['type'] === 'custom'],
+  ['flat text', 'responses', 'type `custom`', (tool: Json) => tool['type'] === 'custom'],
 ] as const
 /** One of them. */
 export type ToolShape = (typeof TOOL_SHAPES)[number][0]
@@ -134,7 +132,14 @@ function isType({ type }: Json, name: string): boolean {
 
 /** Returns the shape of a tool. Undefined for one that the provider runs, or that nobody knows. */
 export function shapeOfTool(tool: Json): ToolShape | undefined {
-  return TOOL_SHAPES.find(([, , fits]) => fits(tool))?.[0]
+  return TOOL_SHAPES.find(([, , , fits]) => fits(tool))?.[0]
+}
+
+/** Whether a tool has the shape of another format. */
+export function isForeignTool(value: unknown, own: FormatName): boolean {
+  const tool = object(value) ?? {}
+  const row = TOOL_SHAPES.find(([, , , fits]) => fits(tool))
+  return row !== undefined && row[1] !== own
 }
 
 /** What is noted of tools that cannot be translated, and the namespace that the tools are in. */
@@ -146,11 +151,12 @@ interface ToolPlace {
 
 /**
  * Decodes tools of any shape. Tools that only the provider can run are dropped, or refused if there are no others.
+ * @param first the index of the first of them
  * @throws GatewayError invalid_body
  */
-export function decodeTools(value: readonly unknown[], dropped: DroppedFields): Tool[] {
+export function decodeTools(value: readonly unknown[], dropped: DroppedFields, first = 0): Tool[] {
   const skippedTools: SkippedTool[] = []
-  const tools = value.flatMap((entry, index) => decodeTool(entry, `tools[${index}]`, { skippedTools, dropped }))
+  const tools = value.flatMap((entry, index) => decodeTool(entry, `tools[${first + index}]`, { skippedTools, dropped }))
   providerTools(skippedTools, tools, dropped)
   return tools
 }
@@ -212,6 +218,23 @@ const CHOICES: Readonly<Record<string, ToolChoice>> = {
   none: { kind: 'none' },
   required: { kind: 'any' },
   any: { kind: 'any' },
+}
+
+/** The shapes of choices, whatever the path, and the formats that have them. The first that fits counts. */
+export const CHOICE_SHAPES: readonly (readonly [
+  readonly FormatName[],
+  words: string,
+  fits: (choice: unknown) => boolean,
+])[] = [
+  [['chat-completions', 'responses'], 'a word', choice => typeof choice === 'string' && Object.hasOwn(CHOICES, choice)],
+  [['chat-completions'], 'a member `function` or `custom`', choice => (object(choice)?.['function'] ?? object(choice)?.['custom']) !== undefined], // prettier-ignore
+  [['messages'], 'type `auto`, `any`, `none` or `tool`', choice => /^(?:auto|any|none|tool)$/.test(text(object(choice)?.['type']) ?? '')], // prettier-ignore
+  [['responses'], 'type `function` or `custom`', choice => /^(?:function|custom)$/.test(text(object(choice)?.['type']) ?? '')], // prettier-ignore
+]
+
+/** Whether a choice has the shape of another format. */
+export function isForeignChoice(choice: unknown, own: FormatName): boolean {
+  return CHOICE_SHAPES.find(([, , fits]) => fits(choice))?.[0].includes(own) === false
 }
 
 /** Decodes which tool a request insists on, and which tools that leaves, in any shape. @throws GatewayError invalid_body */

@@ -5,6 +5,7 @@ import { DroppedFields } from './dropped-fields.ts'
 import type { ModelTraits, Tool } from './neutral.ts'
 import type { Json } from '../terms.ts'
 import { object } from '../json.ts'
+import { respelled } from './respelled.ts'
 
 /** A request to translate. Apart from the formats, it can be sent to another thread. */
 export interface TranslationJob {
@@ -49,8 +50,18 @@ export function byName(tools: readonly CalledTool[]): ReadonlyMap<string, Called
   return new Map(tools.map(tool => [tool.name, tool]))
 }
 
+/** A request that only changes its shape, which its reply need not know. */
+const UNTRANSLATED = {
+  streams: false,
+  usageAsked: false,
+  maxOutput: undefined,
+  marksPrompt: false,
+  asksForTier: false,
+  tools: [],
+}
+
 /**
- * Translates a request.
+ * Translates a request. In its upstream's own format, only what has the shape of others changes.
  * @throws GatewayError invalid_body if it asks for something that the upstream's format cannot carry
  */
 export function translateRequest({
@@ -62,8 +73,12 @@ export function translateRequest({
   maxOutput,
 }: TranslationJob): TranslatedRequest {
   const dropped = new DroppedFields()
-  const text = bufferOf(bytes).toString('utf8')
-  const request = client.codec.decodeRequest(object(parseExact(text)) as Json, headers, dropped)
+  const body = object(parseExact(bufferOf(bytes).toString('utf8'))) as Json
+  if (client === upstream) {
+    const made = Buffer.from(JSON.stringify(respelled(body, upstream, dropped)))
+    return { ...UNTRANSLATED, bytes: made, dropped: dropped.names }
+  }
+  const request = client.codec.decodeRequest(body, headers, dropped)
   if (request.items.length === 0)
     throw refused(Object.keys(client.required)[0] ?? 'messages', 'The request has no messages.')
   const limit = maxOutput ?? request.maxOutput
