@@ -208,3 +208,27 @@ t.test('blocks whose ends are left out stay apart', t => {
   ])
   t.end()
 })
+
+t.test('what is said of items that share an id goes to the one at its place', t => {
+  const call = (at: number): Event => ({ type: 'function_call', id: 'fc', call_id: `call_${at}`, name: 'ls' })
+  const events = [
+    ...[0, 1].map(at => ({ type: 'response.output_item.added', output_index: at, item: call(at) })),
+    ...[0, 1].map(at => ({ type: 'response.function_call_arguments.delta', output_index: at, item_id: 'fc', delta: `{"a":${at}}` })), // prettier-ignore
+    ...[0, 1].map(at => ({ type: 'response.output_item.done', output_index: at, item: { ...call(at), arguments: `{"a":${at}}` } })), // prettier-ignore
+    { type: 'response.completed', response: { status: 'completed', output: [] } },
+  ]
+  t.match(essence(partsOf('responses', events)), [
+    ['ls', 'call_0', '{"a":0}'],
+    ['ls', 'call_1', '{"a":1}'],
+  ])
+  t.end()
+})
+
+t.test('a name that comes in pieces is that of one call', t => {
+  const events = [
+    ...[{ id: 'x', function: { name: 'get_' } }, { id: 'x', function: { name: 'weather' } }, { id: 'x', function: { arguments: '{}' } }].map(call => ({ choices: [{ index: 0, delta: { tool_calls: [call] } }] })), // prettier-ignore
+    { choices: [{ index: 0, delta: {}, finish_reason: 'tool_calls' }] },
+  ]
+  t.equal(partsOf('chat-completions', events)?.length, 1)
+  t.end()
+})

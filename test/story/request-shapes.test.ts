@@ -329,6 +329,62 @@ for (const format of FORMAT_NAMES)
     t.strictSame(gotBy(format, sent).tools.at(-1), 'g')
   })
 
+/** Bodies in the shape of their path, but for one piece, and what the provider gets. */
+const MIXED: readonly (readonly [title: string, FormatName, body: Json, sent: Json])[] = [
+  [
+    'ids of a call and its result agree',
+    'chat-completions',
+    { messages: [{ role: 'user', content: 'hi' }, { role: 'assistant', content: null, tool_calls: [{ id: 'x'.repeat(55), type: 'function', function: { name: 'f', arguments: '{}' } }] }, { role: 'user', content: [{ type: 'tool_result', tool_use_id: 'x'.repeat(55), content: 'found' }] }] }, // prettier-ignore
+    { messages: [{}, { tool_calls: [{ id: /^call_\w{8,34}$/ }] }, { role: 'tool', tool_call_id: /^call_\w{8,34}$/ }] },
+  ],
+  [
+    'a result has the type of its call',
+    'responses',
+    { tools: [{ type: 'custom', name: 'patch' }], input: [{ role: 'user', content: 'hi' }, { type: 'custom_tool_call', call_id: 'call_a', name: 'patch', input: 'x' }, { role: 'tool', tool_call_id: 'call_a', content: 'found' }] }, // prettier-ignore
+    { input: [{}, { type: 'custom_tool_call', input: 'x' }, { type: 'custom_tool_call_output', output: 'found' }] },
+  ],
+  [
+    'all results come before what they show',
+    'chat-completions',
+    { messages: [{ role: 'user', content: 'hi' }, { role: 'assistant', content: null, tool_calls: ['a', 'b'].map(id => ({ id, type: 'function', function: { name: 'f', arguments: '{}' } })) }, { role: 'tool', tool_call_id: 'a', content: [{ type: 'image', source: { type: 'base64', media_type: 'image/png', data: PNG } }] }, { role: 'tool', tool_call_id: 'b', content: 'found' }] }, // prettier-ignore
+    { messages: [{}, {}, { role: 'tool', tool_call_id: 'a' }, { role: 'tool', tool_call_id: 'b' }, { role: 'user', content: [{}, { type: 'image_url' }] }] }, // prettier-ignore
+  ],
+  [
+    'rules of chat completions become the system',
+    'messages',
+    { max_tokens: 5, messages: [{ role: 'system', content: 'Edit.' }, { role: 'user', content: 'hi' }], tools: [TOOLS['chat-completions']('f')] }, // prettier-ignore
+    { system: [{ type: 'text', text: 'Edit.' }], messages: [{ role: 'user', content: 'hi' }] },
+  ],
+  [
+    'own parts beside a foreign one stay',
+    'messages',
+    { max_tokens: 5, messages: [{ role: 'user', content: [{ type: 'document', source: { type: 'text', media_type: 'text/plain', data: 'x' }, title: 't', citations: { enabled: true } }, { type: 'text', text: 'look', cache_control: { type: 'ephemeral' } }, { type: 'hologram' }, { type: 'image_url', image_url: { url: URL_OF_PNG } }] }] }, // prettier-ignore
+    { messages: [{ content: [{ type: 'document', source: { data: 'x' }, title: 't', citations: { enabled: true } }, { cache_control: { type: 'ephemeral' } }, { type: 'hologram' }, { type: 'image', source: { data: PNG } }] }] }, // prettier-ignore
+  ],
+  [
+    'parts within an own result change alone',
+    'messages',
+    { max_tokens: 5, messages: [{ role: 'user', content: 'hi' }, { role: 'assistant', content: [{ type: 'tool_use', id: 'toolu_1', name: 'f', input: {} }] }, { role: 'user', content: [{ type: 'tool_result', tool_use_id: 'toolu_1', is_error: true, cache_control: { type: 'ephemeral' }, content: [{ type: 'input_text', text: 'x' }] }] }] }, // prettier-ignore
+    {
+      messages: [{}, {}, { content: [{ is_error: true, cache_control: {}, content: [{ type: 'text', text: 'x' }] }] }],
+    },
+  ],
+  [
+    'of two tools with one name the first counts',
+    'messages',
+    { max_tokens: 5, messages: [{ role: 'user', content: 'hi' }], tools: [TOOLS['chat-completions']('f'), TOOLS.messages('f')] }, // prettier-ignore
+    { tools: { length: 1 } },
+  ],
+]
+for (const [title, format, body, sent] of MIXED)
+  t.test(title, async t => {
+    const answer = await ask(format, format, body)
+    t.equal(answer.status, 200, answer.text)
+    t.match(provider.last.json, sent)
+    for (const name of ['messages', 'input'])
+      if (sent[name]) t.equal((provider.last.json[name] as unknown[]).length, sent[name].length)
+  })
+
 t.test('a choice of a tool is recognised by its shape', async t => {
   const choices: readonly object[] = [
     { type: 'function', function: { name: 'f' } },

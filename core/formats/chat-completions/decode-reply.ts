@@ -167,7 +167,7 @@ class ChatDecoder implements Decoder {
    */
   #callOf(index: unknown, id: string, name: string): Fragments {
     const known = this.#knownCall(index, id)
-    const isOther = known !== undefined && known.name !== '' && known.name !== name
+    const isOther = id === '' && known !== undefined && known.name !== '' && known.name !== name
     const further = typeof index !== 'number' && name !== '' && (isOther || isWhole(known?.input))
     if (known && !further && (id === '' || known.id === '' || known.id === id)) return known
     const call: Fragments = { part: undefined, id: '', name: '', input: '' }

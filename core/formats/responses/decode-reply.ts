@@ -84,6 +84,7 @@ interface StreamedPart {
 /** An item of a stream. Its ids tell when it comes again. Its place tells that only where it has none: gateways shift and drop places. */
 interface StreamedItem {
   readonly type: string
+  readonly id: string | undefined
   readonly callId: string | undefined
   readonly name: string | undefined
   readonly parts: Map<number, StreamedPart>
@@ -167,8 +168,8 @@ class ResponsesDecoder implements Decoder {
 
   #new(item: Json, index: unknown): StreamedItem {
     const type = text(item['type']) ?? ''
-    const [callId, name] = [text(item['call_id']), text(item['name'])]
-    const made: StreamedItem = { type, callId, name, parts: new Map(), isDone: false, isListed: false }
+    const [id, callId, name] = [text(item['id']), text(item['call_id']), text(item['name'])]
+    const made: StreamedItem = { type, id, callId, name, parts: new Map(), isDone: false, isListed: false }
     this.#identify(made, idsOf(item))
     this.#latest.set(`${type} at ${String(index)}`, made)
     // One with the id of a call is known by it.
@@ -210,7 +211,9 @@ class ResponsesDecoder implements Decoder {
     const type = ITEM_TYPES[kind]
     const [id, index] = [text(event['item_id']), event['output_index']]
     const known = id === undefined ? undefined : this.#latest.get(`${type} ${id}`)
-    return known ?? (typeof index === 'number' ? this.#latest.get(`${type} at ${index}`) : this.#lastOpen(type))
+    const there = typeof index === 'number' ? this.#latest.get(`${type} at ${index}`) : this.#lastOpen(type)
+    // Items that share an id are told apart by their places.
+    return known && there?.id !== id ? known : there
   }
 
   #open(item: StreamedItem, at: number, what: Opening): NeutralEvent {

@@ -7,7 +7,6 @@ import type { FormatName, Json } from '../terms.ts'
 import { type Elements, lastPast, objectAt, type Place } from './decoding.ts'
 import type { DroppedFields } from './dropped-fields.ts'
 import type { Item } from './neutral.ts'
-import { isForeignPart } from './parts.ts'
 
 /** How the elements that only one format has are recognised, whatever the path. The first that fits counts. */
 export const ELEMENT_SHAPES: readonly (readonly [FormatName, words: string, fits: (element: Json) => boolean])[] = [
@@ -33,7 +32,7 @@ function isBlock(part: unknown): boolean {
 }
 
 /** Returns the format whose shape an element has. @param own that of the path, which has all others */
-function shapeOfElement(element: Json, own: FormatName): FormatName {
+export function shapeOfElement(element: Json, own: FormatName): FormatName {
   return ELEMENT_SHAPES.find(([, , fits]) => fits(element))?.[0] ?? own
 }
 
@@ -53,7 +52,11 @@ interface Conversation {
 }
 
 /** Returns the elements, the index of the last one before the last turn, and what decodes one of them. */
-function elementsIn(values: readonly unknown[], { member, own, isPast = false }: Conversation, dropped: DroppedFields) {
+export function elementsIn(
+  values: readonly unknown[],
+  { member, own, isPast = false }: Conversation,
+  dropped: DroppedFields,
+) {
   const elements = values.map((value, index) => objectAt(value, `${member}[${index}]`))
   const last = isPast ? elements.length - 2 : lastPast(elements, isModels)
   const callIds = elements.flatMap(each => (isModels(each) && text(each['call_id']) ? [[each['id'], each['call_id']]] : [])) // prettier-ignore
@@ -70,38 +73,6 @@ function elementsIn(values: readonly unknown[], { member, own, isPast = false }:
 export function decodeElements(values: readonly unknown[], where: Conversation, dropped: DroppedFields): Item[] {
   const { elements, decode } = elementsIn(values, where, dropped)
   return elements.flatMap(decode)
-}
-
-/**
- * Returns a conversation in the shape of its path: elements in others are written anew, those beside each other together.
- * @param encode writes items. `isPast`: they are older than the last turn
- * @throws GatewayError invalid_body, as `decodeElements`
- */
-export function respelledElements(
-  values: readonly unknown[],
-  where: Conversation,
-  dropped: DroppedFields,
-  encode: (items: readonly Item[], isPast: boolean) => readonly unknown[],
-): unknown[] {
-  const { elements, last, decode } = elementsIn(values, where, dropped)
-  let items: Item[] = []
-  return elements.flatMap((element, index) => {
-    if (!isForeign(element, where.own)) return [element]
-    items = [...items, ...decode(element, index)]
-    const next = elements[index + 1]
-    if (next && index !== last && isForeign(next, where.own)) return []
-    const written = encode(items, index <= last)
-    items = []
-    return written
-  })
-}
-
-function isForeign(element: Json, own: FormatName): boolean {
-  const parts = [element, ...list(element['content'])].flatMap(each => {
-    const { content, output } = object(each) ?? {}
-    return [...list(content), ...list(output)]
-  })
-  return shapeOfElement(element, own) !== own || parts.some(part => isForeignPart(object(part) ?? {}, own))
 }
 
 const DECODERS: Readonly<Record<FormatName, (element: Json, at: string, place: Place, others: Elements) => Item[]>> = {

@@ -254,8 +254,8 @@ export function decodeChoice(value: unknown, tools: Tool[]): { choice: ToolChoic
   return { choice: { kind: 'tool', name }, tools }
 }
 
-/** The name of a tool in a choice. */
-function nameOf(json: Json): string {
+/** The name of a tool, or of the one that a choice names. */
+export function nameOf(json: Json): string {
   const named = object(json['function']) ?? object(json['custom']) ?? json
   return flatName(text(json['namespace']), text(named['name']) ?? '')
 }
