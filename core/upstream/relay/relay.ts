@@ -81,6 +81,8 @@ export async function relay(
   const isTyped = type.startsWith('text/event-stream')
   const isUntyped = type === '' && reply.status === 200
   const asksForStream = x.inference && x.body.get('stream') === true && reply.status === 200
+  // A reply that says it is JSON may come in one piece, so no comment precedes its first bytes.
+  x.inOnePiece = JSON_TYPE.test(type) && translation?.streams !== true
   // Some providers leave the type out, or send streams under another one.
   const isStream = isTyped || (asksForStream && (await beginsAsStream(reply, how.patience.idleMs, x)))
   const clientGetsStream = translation ? translation.streams : isStream
