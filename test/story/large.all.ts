@@ -104,13 +104,8 @@ t.test('a large request that cannot be translated is refused as a small one is',
   const body = {
     ...asked(PATHS.chat, 'acme/famA-medium-5', LARGE),
     messages: [
-      {
-        role: 'user',
-        content: [
-          { type: 'text', text: LARGE },
-          { type: 'dream', a: 1 },
-        ],
-      },
+      { role: 'user', content: [{ type: 'text', text: LARGE }] },
+      { role: 'user', content: [{ type: 'dream', a: 1 }] },
     ],
   }
   const large = await g.call(PATHS.chat, { key, body })
