@@ -26,7 +26,7 @@ const MEANINGS: EndWords = Object.fromEntries(
   ENDS.flatMap(([meaning, words]) => words.split(' ').map(word => [word, meaning])),
 )
 
-/** Returns what a word means. Undefined if nobody knows. @param own what the operator says, which comes first */
+/** Returns what a word means. Undefined for an unknown word. @param own the operator's words, which come first */
 export function endOf(word: string, own: EndWords = {}): EndMeaning | undefined {
   const known = word.toLowerCase()
   const words = Object.hasOwn(own, known) ? own : MEANINGS

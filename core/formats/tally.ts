@@ -87,7 +87,7 @@ export class UsageTally {
     return listedPaths([...this.#unread, ...(this.#counted?.odd ?? []), ...(isEmpty ? ['usage'] : [])])
   }
 
-  /** Whether the reply has ended with a word that nobody knows. */
+  /** Whether the reply has ended with an unknown word. */
   hasUnknownEnd = false
 
   /** The name of the model in the reply. */

@@ -43,7 +43,7 @@ export interface Reading {
   readonly nameBytes?: number
   /** The event reports a failure. */
   readonly failure?: Failure
-  /** The words by which the reply, or its choices, have ended: what the first one means, and the first that nobody knows. */
+  /** The words by which the reply, or its choices, have ended: what the first one means, and the first unknown one. */
   readonly ends?: readonly string[]
   readonly end?: EndMeaning
   readonly unknownEnd?: string

@@ -84,7 +84,7 @@ const ABOUT: Readonly<Record<string, string>> = {
   timeout: 'no answer in time',
   empty: 'no reply in it',
   'too large': 'more than the limits of the gateway',
-  'unknown end': 'a reply that ended with a word that nobody knows',
+  'unknown end': 'a reply that ended with an unknown word',
   request: 'the request is at fault',
   cut: 'the reply broke off',
   'ended with an error': 'the reply ended with an error',

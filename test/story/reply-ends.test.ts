@@ -115,7 +115,7 @@ const known = (meaning: EndMeaning, word: string): Kind => ({
 })
 
 const unknown: Kind = {
-  name: 'a word that nobody knows',
+  name: 'an unknown word',
   answer: endsWith(UNKNOWN),
   check: (t, answer, cell) => (cell.upstream === cell.client ? isKept(t, answer, UNKNOWN) : hasFailed(t, answer, cell)),
   charged: () => ({ input_tokens: 10, output_tokens: 5 }),
@@ -132,7 +132,7 @@ t.test('words by which replies end', t =>
   ),
 )
 
-t.test('a word that nobody knows is marked, and no other account is asked; a known failure asks the next', async t => {
+t.test('an unknown word is marked, and no other account is asked; a known failure asks the next', async t => {
   const provider = await ScriptedUpstream.start(t)
   const g = await startGateway(t, {
     upstream: provider.url,

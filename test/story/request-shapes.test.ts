@@ -192,7 +192,7 @@ for (const upstream of FORMAT_NAMES)
         }
       })
 
-t.test('a body in the shape of its path goes up byte for byte, also what nobody knows', async t => {
+t.test('a body in the shape of its path goes up byte for byte, unknown parts included', async t => {
   for (const format of FORMAT_NAMES) {
     const conversation = [...TURNS[format]('call_1', 'grep'), { role: 'user', content: [{ type: 'hologram', data: 'x' }, { type: 'image', image: 'of another vendor' }] }] // prettier-ignore
     const body = BODIES[format](conversation, [TOOLS[format]('grep')])

@@ -118,7 +118,7 @@ const ABOUT: Readonly<Record<About, string>> = {
     'sent, and no answer, or not all of a reply in one piece; a silent stream; a reply that cannot be translated',
   empty: 'status 200 without a reply',
   'too large': 'a reply, or an event of it, over the limits of the gateway',
-  'unknown end': 'a reply that ends with a word that nobody knows',
+  'unknown end': 'a reply that ends with an unknown word',
   request: 'a failure about the request',
   cut: 'a stream that had begun broke off',
   'ended with an error': 'a stream that had begun ended with an error',

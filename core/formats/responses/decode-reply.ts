@@ -81,7 +81,7 @@ interface StreamedPart {
   closed: boolean
 }
 
-/** An item of a stream. Its ids tell when it comes again. Its place tells that only where it has none: gateways shift and drop places. */
+/** An item of a stream. Its ids identify it. Only an item without ids is identified by its place: gateways shift and drop places. */
 interface StreamedItem {
   readonly type: string
   readonly id: string | undefined
@@ -112,7 +112,7 @@ function idsOf(item: Json): string[] {
   return [item['call_id'], item['id']].flatMap(id => text(id) || [])
 }
 
-/** The place of the part of an item that an event says something of: the last one if the event does not say it. */
+/** The place of the part that an event is about: the last one if the event has no place. */
 function placeIn({ parts }: StreamedItem, { content_index: at }: Json): number {
   return typeof at === 'number' ? indexOf(at) : Math.max(0, parts.size - 1)
 }
@@ -206,13 +206,13 @@ class ResponsesDecoder implements Decoder {
     return found?.isDone ? undefined : found
   }
 
-  /** Returns the item that an event says something of: by its id, else by its place, else the last one. */
+  /** Returns the item that an event is about: by its id, else by its place, else the last one that is open. */
   #itemOf(event: Json, kind: Opening['kind']): StreamedItem | undefined {
     const type = ITEM_TYPES[kind]
     const [id, index] = [text(event['item_id']), event['output_index']]
     const known = id === undefined ? undefined : this.#latest.get(`${type} ${id}`)
     const there = typeof index === 'number' ? this.#latest.get(`${type} at ${index}`) : this.#lastOpen(type)
-    // Items that share an id are told apart by their places.
+    // The place distinguishes items that share an id.
     return known && there?.id !== id ? known : there
   }
 

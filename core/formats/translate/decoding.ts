@@ -19,8 +19,8 @@ export function untranslatable(param: string, what: string): GatewayError {
   return new Untranslatable('invalid_body', { param, message })
 }
 
-/** Something has a type that nobody knows, and no text. */
-export class UnknownType extends Untranslatable {}
+/** Something has an unknown type and no text. */
+class UnknownType extends Untranslatable {}
 
 /** The error for a type that only the client's format has. */
 export function unknownType(at: string, type: unknown): GatewayError {
@@ -98,7 +98,7 @@ export function partsOf(
   return parts
 }
 
-/** Decodes parts side by side. Beside others, a text names what nobody knows. */
+/** Decodes the parts of one content. A text names an unknown part that stands beside known ones. */
 export class SoftDecoding {
   readonly #place: Place
   readonly #unknown: UnknownType[] = []
@@ -121,7 +121,7 @@ export class SoftDecoding {
     return unlessPast(this.#place, name, softly, each => each)
   }
 
-  /** @param all the number of parts @throws UnknownType if nobody knows any of them */
+  /** @param all the number of parts @throws UnknownType if all of them are unknown */
   check(all: number): void {
     const [first] = this.#unknown
     if (first && this.#unknown.length === all) throw first

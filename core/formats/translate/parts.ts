@@ -42,7 +42,7 @@ export function isForeignPart(part: Json, own: FormatName): boolean {
 
 /**
  * Returns what decodes the parts of a format, and those of others by their types.
- * @param own decodes those of the format, and those that nobody knows
+ * @param own decodes those of the format, and unknown ones
  */
 export function partsIn(format: FormatName, own?: Decode): Decode {
   return (part, at, place) => {

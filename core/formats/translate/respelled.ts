@@ -3,7 +3,7 @@ import type { Format } from '../format.ts'
 import { list, object, text } from '../json.ts'
 import type { FormatName, Json } from '../terms.ts'
 import { type Place, unlessPast } from './decoding.ts'
-import type { DroppedFields } from './dropped-fields.ts'
+import { DroppedFields } from './dropped-fields.ts'
 import { elementsIn, shapeOfElement } from './elements.ts'
 import type { Item, ModelTraits, Request, Role } from './neutral.ts'
 import { isForeignPart, partsIn } from './parts.ts'
@@ -39,7 +39,8 @@ class Respelling {
     this.#given = body
     this.#dropped = dropped
     const tools = list(body['tools']).filter(tool => shapeOfTool(object(tool) ?? {})?.endsWith('text'))
-    this.#takingText = decodeTools(tools, dropped)
+    // What these lack in the neutral model is not lost: the path's own tools stay as they are.
+    this.#takingText = decodeTools(tools, new DroppedFields())
   }
 
   body(): Json {
@@ -75,13 +76,15 @@ class Respelling {
   /** Calls and their results are written anew together if one of them is foreign, so that their ids and types agree. */
   #conversation(values: readonly unknown[], member: string): unknown[] {
     const { elements, last, decode } = elementsIn(values, { member, own: this.#own }, this.#dropped)
-    let items: Item[] = []
-    return stepsOf(elements).flatMap(({ from, to }, nth, steps) => {
+    const steps = stepsOf(elements).map(({ from, to }) => {
       const step = elements.slice(from, to)
-      if (!this.#isForeign(step)) return step.map((each, at) => this.#element(each, `${member}[${from + at}]`, from + at <= last)) // prettier-ignore
-      items = [...items, ...step.flatMap((each, at) => decode(each, from + at))]
-      const next = steps[nth + 1]
-      if (next && to - 1 !== last && this.#isForeign(elements.slice(next.from, next.to))) return []
+      return { from, to, step, isForeign: this.#isForeign(step) }
+    })
+    let items: Item[] = []
+    return steps.flatMap(({ from, to, step, isForeign }, nth) => {
+      if (!isForeign) return step.map((each, at) => this.#element(each, `${member}[${from + at}]`, from + at <= last)) // prettier-ignore
+      for (const [at, each] of step.entries()) items.push(...decode(each, from + at))
+      if (to - 1 !== last && steps[nth + 1]?.isForeign) return []
       const written = this.#written(items, to - 1 <= last)
       items = []
       return written

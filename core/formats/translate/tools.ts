@@ -130,15 +130,18 @@ function isType({ type }: Json, name: string): boolean {
   return type === name || type === undefined || type === null
 }
 
-/** Returns the shape of a tool. Undefined for one that the provider runs, or that nobody knows. */
+function rowOf(tool: Json): (typeof TOOL_SHAPES)[number] | undefined {
+  return TOOL_SHAPES.find(([, , , fits]) => fits(tool))
+}
+
+/** Returns the shape of a tool. Undefined for one that the provider runs, and for an unknown one. */
 export function shapeOfTool(tool: Json): ToolShape | undefined {
-  return TOOL_SHAPES.find(([, , , fits]) => fits(tool))?.[0]
+  return rowOf(tool)?.[0]
 }
 
 /** Whether a tool has the shape of another format. */
 export function isForeignTool(value: unknown, own: FormatName): boolean {
-  const tool = object(value) ?? {}
-  const row = TOOL_SHAPES.find(([, , , fits]) => fits(tool))
+  const row = rowOf(object(value) ?? {})
   return row !== undefined && row[1] !== own
 }
 

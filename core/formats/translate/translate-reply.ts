@@ -50,7 +50,7 @@ export function translateReply({ bytes, stream, context, ...between }: ReplyJob)
   return Buffer.from(events.map(({ type, data }) => (stream ? frame(type, data) : data)).join(''))
 }
 
-/** The error for a reply that ends with a word that nobody knows. Whether it is whole is not known either. */
+/** The error for a reply that ends with an unknown word. It may be incomplete. */
 export function unknownEnd(word: string): GatewayError {
   return new GatewayError('upstream_failed', {
     message: 'The provider ended the reply for a reason that this gateway does not know.',
@@ -144,7 +144,7 @@ export class StreamTranslation {
   #id: string
   #stopped = false
   #over = false
-  /** The word by which it has ended, if nobody knows that. */
+  /** The word by which it has ended, if that is unknown. */
   #unknownEnd: string | undefined
   /** The upstream ended the reply without a stop reason. */
   unfinished = false

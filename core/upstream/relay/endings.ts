@@ -41,7 +41,7 @@ export interface Relayed {
  *   reply could not be translated
  * - `empty`: status 200, and a failure, the end of the stream, or something that is no reply
  * - `too large`: over the limits of the gateway
- * - `unknown end`: a reply for another format, which ends with a word that nobody knows
+ * - `unknown end`: a reply for another format, which ends with an unknown word
  * - a status other than 200
  */
 export type FailureKind = 'not asked' | 'connect' | 'timeout' | 'empty' | 'too large' | 'unknown end' | number
